@@ -1,0 +1,106 @@
+"""The Protocols between the parts. A plug-in implements one of them; the edge composes them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+from soakd.model import Event, Finding, GpuIdentity, Sample, State, TargetInfo
+
+Item = Sample | Event
+S = TypeVar("S")
+
+
+class Clock(Protocol):
+    """Wall time for storage, monotonic time for durations. ``speed`` is 1 except in a rehearsal."""
+
+    @property
+    def speed(self) -> float: ...
+    def wall_ns(self) -> int: ...
+    def monotonic_ns(self) -> int: ...
+    async def sleep(self, seconds: float) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Roots:
+    """Where the kernel's trees are: parameters, so that tests and containers can point elsewhere."""
+
+    proc: Path = Path("/proc")
+    sys: Path = Path("/sys")
+    dev: Path = Path("/dev")
+    etc: Path = Path("/etc")
+    run: Path = Path("/run")
+
+
+@dataclass(frozen=True, slots=True)
+class NvmlAnswer:
+    """One NVML call or field: its return code (0 is success) and its value, decoded.
+
+    ``value`` is a number, text, or for structured answers a mapping or a sequence of mappings.
+    """
+
+    code: int
+    value: object = None
+
+
+@dataclass(frozen=True, slots=True)
+class GpuReply:
+    """All answers of one GPU to one tier. ``state`` is OK, TIMEOUT or LOST for the card as a whole."""
+
+    gpu: GpuIdentity
+    state: State
+    at_ns: int
+    answers: Mapping[str, NvmlAnswer]
+    why: str = ""
+
+
+class GpuSource(Protocol):
+    """Asks the NVML worker processes, each with a deadline. Never raises for a card: the reply says what is wrong."""
+
+    async def ask(self, tier: str) -> Sequence[GpuReply]:
+        """``tier`` is ``fast`` or ``slow``. Replies younger than the tier's share time are handed out again, so
+        that several collectors cost one read."""
+        ...
+
+    async def take_events(self) -> Sequence[Event]:
+        """XIDs and card losses and returns since the last call."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class CollectorContext:
+    """What a collector may use. It reads; the runner times, bounds and counts it."""
+
+    clock: Clock
+    roots: Roots
+    gpus: GpuSource | None
+    target: TargetInfo | None
+
+
+class Collector(Protocol):
+    """One file of soakd/collectors: ``KIND``, ``Config``, ``METRICS`` and ``build(config, context)``."""
+
+    async def collect(self) -> Sequence[Item]: ...
+    async def close(self) -> None: ...
+
+
+class Sink(Protocol):
+    """Writes batches and nothing else; retry, order and cursors belong to the forwarder."""
+
+    async def write(self, batch: Sequence[Item]) -> None: ...
+    async def close(self) -> None: ...
+
+
+class Notifier(Protocol):
+    """Tells people. Raises on failure; the queue that calls it retries."""
+
+    async def notify(self, findings: Sequence[Finding]) -> None: ...
+    async def close(self) -> None: ...
+
+
+class Rule(Protocol[S]):
+    """Pure: state in, state out, in time proportional to the batch."""
+
+    def step(self, state: S, batch: Sequence[Item], now_ns: int) -> tuple[S, Sequence[Finding]]: ...
