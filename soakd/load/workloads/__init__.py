@@ -1,0 +1,1 @@
+"""Workloads: one file each with ``KIND`` (the file's name), ``Config``, ``fit`` and ``build``."""
