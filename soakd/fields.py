@@ -1,4 +1,4 @@
-"""Types of configuration fields that read units: ``Seconds`` takes ``2h``, ``Bytes`` takes ``32GiB``, ``Ratio`` takes ``1%``."""
+"""Types of configuration fields that read units: ``Seconds`` takes ``2h``, ``Bytes`` ``32GiB``, ``Ratio`` ``1%``."""
 
 from __future__ import annotations
 

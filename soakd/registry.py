@@ -16,13 +16,18 @@ from soakd.model import Metric
 
 @dataclass(frozen=True, slots=True)
 class Plugin:
-    """One plug-in module: its kind, its configuration model, its factory and the metrics it declares."""
+    """One plug-in module: its kind, its configuration model, its factory and the metrics it declares.
+
+    A collector module may set ``INTERVAL_S`` and ``DEADLINE_S``, its schedule unless the configuration says otherwise.
+    """
 
     kind: str
     config: type[BaseModel]
     build: Callable[..., Any]
     metrics: tuple[Metric, ...]
     module: str
+    interval_s: float = 5.0
+    deadline_s: float = 3.0
 
 
 def plugins(package: str) -> Mapping[str, Plugin]:
@@ -45,4 +50,6 @@ def _as_plugin(module: ModuleType) -> Plugin | None:
     build = getattr(module, "build", None)
     if not isinstance(kind, str) or not isinstance(config, type) or not callable(build):
         return None
-    return Plugin(kind, config, build, tuple(getattr(module, "METRICS", ())), module.__name__)
+    metrics = tuple(getattr(module, "METRICS", ()))
+    interval, deadline = float(getattr(module, "INTERVAL_S", 5.0)), float(getattr(module, "DEADLINE_S", 3.0))
+    return Plugin(kind, config, build, metrics, module.__name__, interval, deadline)

@@ -138,7 +138,7 @@ class Workload(Protocol):
 
     def build(
         self, config: BaseModel, table: TokenTable, context_tokens: int | None, seed: int, shard: Shard
-    ) -> PromptSource: ...  # noqa: E501
+    ) -> PromptSource: ...
 
 
 def workload_kinds() -> tuple[str, ...]:
