@@ -59,13 +59,21 @@ class GpuReply:
 class GpuSource(Protocol):
     """Asks the NVML worker processes, each with a deadline. Never raises for a card: the reply says what is wrong."""
 
+    @property
+    def why_none(self) -> str:
+        """Why there is no card at all (``no GPU found: ...``), or empty."""
+        ...
+
     async def ask(self, tier: str) -> Sequence[GpuReply]:
-        """``tier`` is ``fast`` or ``slow``. Replies younger than the tier's share time are handed out again, so
-        that several collectors cost one read."""
+        """One reply per card and MIG instance ever seen; a lost card stays in the list with state LOST.
+
+        ``tier`` is ``fast`` or ``slow``; the keys of the answers are listed in ``soakd.nvml.queries``. Replies younger
+        than the tier's share time are handed out again, so that several collectors cost one read.
+        """
         ...
 
     async def take_events(self) -> Sequence[Event]:
-        """XIDs and card losses and returns since the last call."""
+        """XIDs and card losses and returns since the last call. Each event is handed out once."""
         ...
 
 
