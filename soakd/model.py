@@ -143,7 +143,10 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class LimitResult:
-    """One limit, judged. ``coverage`` is the share (0 to 1) of the evidence wanted that was there."""
+    """One limit, judged. ``coverage`` is the share (0 to 1) of the evidence wanted that was there.
+
+    ``needs_s`` is the length of run that could judge it, where this one was too short and that is known.
+    """
 
     name: str
     outcome: Outcome
@@ -153,6 +156,8 @@ class LimitResult:
     coverage: float
     why: str
     labels: Labels = ()
+    user_set: bool = False
+    needs_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The files that ship with soakd: configs, alerts, dashboards; inside the wheel, or beside the package in a checkout."""
+"""The files that ship with soakd: configs, alerts, dashboards; in the wheel, or beside the package in a checkout."""
 
 from __future__ import annotations
 

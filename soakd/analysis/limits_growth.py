@@ -1,0 +1,177 @@
+"""Limits on growth and drift: every series that could leak is judged as one family, so that one false alarm in fifty
+series stays as rare as one false alarm in one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from soakd.analysis.evidence import RunEvidence, Track
+from soakd.analysis.judge import judge_family
+from soakd.analysis.limits import COVERAGE_NEEDED, Limit
+from soakd.analysis.series import NVML_PAGE_BYTES, Leak, SeriesJudgement, SeriesQuestion
+from soakd.analysis.thermal import Drift, ThermalJudgement, ThermalQuestion, judge_thermal
+from soakd.model import LimitResult
+from soakd.quantities import format_duration
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """A metric that could leak: its quantum, the limit it is judged by, and the metric of what fills up."""
+
+    metric: str
+    limit: str
+    page: float = 0.0
+    total: str = ""
+    cap: str = ""
+
+
+WATCHED: tuple[Watched, ...] = (
+    Watched("gpu_memory_used_bytes", "vram_leak_max", NVML_PAGE_BYTES, "gpu_memory_total_bytes", "vram"),
+    Watched("gpu_process_memory_bytes", "vram_leak_max", NVML_PAGE_BYTES, "gpu_memory_total_bytes", "vram"),
+    Watched("gpu_memory_outside_allocator_bytes", "vram_leak_max", NVML_PAGE_BYTES, "gpu_memory_total_bytes"),
+    Watched("allocator_allocated_bytes", "vram_leak_max", 0.0, "gpu_memory_total_bytes", "vram"),
+    Watched("server_process_private_bytes", "host_memory_leak_max", 4096.0, "host_memory_total_bytes", "host_memory"),
+    Watched("server_process_open_files", "open_files_leak_max", 1.0, "server_process_open_files_limit"),
+    Watched("server_process_threads", "threads_leak_max", 1.0),
+    Watched("host_shm_used_bytes", "shm_leak_max", 4096.0, "host_shm_total_bytes"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """One series judged: what was watched, and the answer."""
+
+    watched: Watched
+    track: Track
+    judgement: SeriesJudgement
+
+
+@dataclass(frozen=True, slots=True)
+class Caps:
+    """Declared limits of caches, in bytes: growth within them is by design."""
+
+    vram: float | None = None
+    host_memory: float | None = None
+
+    def of(self, name: str) -> float | None:
+        return {"vram": self.vram, "host_memory": self.host_memory}.get(name)
+
+
+def judge_growth(limits: Mapping[str, Limit], evidence: RunEvidence, caps: Caps) -> tuple[Growth, ...]:
+    """Judge every watched series there is, as one family."""
+    pairs = [(w, t) for w in WATCHED for t in evidence.track(w.metric) if len(t.y)]
+    restarts = tuple((e.at_ns - evidence.end_ns) / 1e9 + evidence.duration_s for e in evidence.event("server.restart"))
+    questions = [_question(w, t, limits.get(w.limit), evidence, caps, restarts) for w, t in pairs]
+    judgements = judge_family(questions)
+    return tuple(Growth(w, t, j) for (w, t), j in zip(pairs, judgements, strict=True))
+
+
+def _question(
+    watched: Watched, track: Track, limit: Limit | None, evidence: RunEvidence, caps: Caps,
+    restarts: tuple[float, ...],
+) -> SeriesQuestion:  # fmt: skip
+    total = _total(watched, track, evidence)
+    process = watched.metric.startswith(("server_process", "gpu_process", "allocator"))
+    return SeriesQuestion(
+        track.x, track.y, page=watched.page, total=total, cap=caps.of(watched.cap),
+        limit=_absolute(limit, total) if limit else None,
+        starts=restarts if process else (), name=watched.metric, unit=track.unit,
+    )  # fmt: skip
+
+
+def _total(watched: Watched, track: Track, evidence: RunEvidence) -> float | None:
+    card = dict(track.labels).get("gpu")
+    for total in evidence.track(watched.total) if watched.total else ():
+        if len(total.y) and dict(total.labels).get("gpu") == card:
+            return float(np.max(total.y))
+    return None
+
+
+def _absolute(limit: Limit, total: float | None) -> float | None:
+    """The limit in units of the series per hour; a percentage is of the card and unknown without its size."""
+    if limit.unit != "%/h":
+        return limit.value
+    return limit.value / 100 * total if total else None
+
+
+def growth_results(
+    limits: Mapping[str, Limit], grown: Sequence[Growth], evidence: RunEvidence
+) -> tuple[LimitResult, ...]:
+    """One result for each series of each growth limit that is set."""
+    results: list[LimitResult] = []
+    for name in dict.fromkeys(w.limit for w in WATCHED):
+        limit = limits.get(name)
+        if limit is None:
+            continue
+        mine = [g for g in grown if g.watched.limit == name]
+        if not mine:
+            note = evidence.gpu_note if name == "vram_leak_max" else ""
+            results.append(limit.absent(note or "nothing to judge was measured"))
+        results.extend(_growth_result(limit, g, evidence) for g in mine)
+    return tuple(results)
+
+
+def _growth_result(limit: Limit, grown: Growth, evidence: RunEvidence) -> LimitResult:
+    found, track = grown.judgement, grown.track
+    named = (("series", track.metric), *track.labels)
+    total = _total(grown.watched, track, evidence)
+    allowed = _absolute(limit, total)
+    scale = 100 / total if limit.unit == "%/h" and total else 1.0
+    value = found.slope * scale if found.slope is not None else None
+    why = f"{track.metric}: {found.why}"
+    coverage = min(1.0, track.coverage)
+    needs = found.needed_span if found.per == "hour" else None
+    if allowed is None:
+        return limit.absent(f"{track.metric}: the size of the card is unknown, so a share of it is too", labels=named)
+    if found.verdict is Leak.LEAK and value is not None:
+        if found.slope_low is not None and found.slope_low > allowed:
+            return limit.judged(False, value, why, coverage, named)
+        if found.slope_high is not None and found.slope_high <= allowed:
+            return limit.judged(True, value, f"{why}; within the limit", coverage, named)
+        return limit.absent(f"{why}; too near the limit to tell", coverage, named, value, needs)
+    if found.time_to_cap is not None and found.verdict is Leak.INCONCLUSIVE:
+        return limit.missing(why, coverage, named)
+    if coverage < COVERAGE_NEEDED:
+        return limit.missing(f"{track.metric} was known for {coverage:.0%} of the run", coverage, named)
+    if found.verdict is Leak.NO_LEAK:
+        bound = found.slope_high if found.slope_high is not None else found.smallest_detectable
+        if bound is None or min(bound, found.smallest_detectable or bound) <= allowed:
+            return limit.judged(True, value or 0.0, why, coverage, named)
+    wait = f"; a run of {format_duration(needs)} could tell" if needs else ""
+    return limit.absent(why + wait, coverage, named, value, needs)
+
+
+def judge_drift(limit: Limit, evidence: RunEvidence) -> tuple[tuple[Track, ThermalJudgement], ...]:
+    """Each card's temperature against its power."""
+    powers = {t.key: t for t in evidence.track("gpu_power_watts")}
+    judged = []
+    for track in evidence.track("gpu_temperature_celsius"):
+        power = powers.get(track.key)
+        if power is None or len(power.y) < 2 or len(track.y) < 2:
+            continue
+        watts = np.interp(track.x, power.x, power.y)
+        warmup = evidence.measured_from_s + min(900.0, (evidence.measured_to_s - evidence.measured_from_s) / 4)
+        inside = track.x <= evidence.measured_to_s
+        question = ThermalQuestion(
+            track.x[inside], track.y[inside], watts[inside], warmup=warmup, limit=limit.value, name=track.metric
+        )
+        judged.append((track, judge_thermal(question)))
+    return tuple(judged)
+
+
+def drift_results(
+    limit: Limit, judged: Sequence[tuple[Track, ThermalJudgement]], evidence: RunEvidence
+) -> tuple[LimitResult, ...]:
+    if not judged:
+        return (limit.absent(evidence.gpu_note or "temperature and power were not both measured"),)
+    results = []
+    for track, found in judged:
+        if found.verdict is Drift.INCONCLUSIVE or found.slope is None:
+            results.append(limit.absent(found.why, track.coverage, track.labels, found.slope))
+        else:
+            ok = found.verdict is Drift.NO_DRIFT
+            results.append(limit.judged(ok, found.slope, found.why, track.coverage, track.labels))
+    return tuple(results)
