@@ -72,7 +72,7 @@ def decode(raw: bytes) -> ProcessRecord:
 
 
 def _device(data: dict[str, object]) -> DeviceRecord:
-    device = DeviceRecord(**data)  # type: ignore[arg-type]
-    if not isinstance(device.stats, dict) or not all(type(v) is int for v in device.stats.values()):
+    stats = data["stats"]
+    if not isinstance(stats, dict) or not all(type(value) is int for value in stats.values()):
         raise ValueError("stats are not whole numbers")
-    return device
+    return DeviceRecord(**data)  # type: ignore[arg-type]
