@@ -1,0 +1,1 @@
+"""One soak, from finding the server to its report."""

@@ -1,0 +1,67 @@
+"""Where everything that is seen during a run arrives once: to the journal, to who watches, to the latest values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from soakd.journal.writer import Journal
+from soakd.model import Event, Finding, Labels, Sample
+from soakd.ports import Item
+
+_MOST_SERIES = 20_000
+_MOST_EVENTS = 2_000
+
+
+class Feed:
+    """Takes items from collectors and load; never blocks. ``listeners`` get every batch, after the journal.
+
+    The latest reading of each series is kept for progress and ``/status``; series beyond the bound are counted, not
+    kept. The last events are kept for the report's causes even when the journal can't be read.
+    """
+
+    def __init__(self, journal: Journal, run_id: str | None) -> None:
+        self._journal = journal
+        self._run_id = run_id
+        self._latest: dict[tuple[str, Labels], Sample] = {}
+        self._listeners: list[Callable[[Sequence[Item]], None]] = []
+        self.events: list[Event] = []
+        self.series_left_out = 0
+        self.events_left_out = 0
+
+    def listen(self, listener: Callable[[Sequence[Item]], None]) -> None:
+        self._listeners.append(listener)
+
+    def emit(self, items: Sequence[Item]) -> None:
+        if not items:
+            return
+        self._journal.add(items, self._run_id)
+        for item in items:
+            if isinstance(item, Event):
+                self._keep_event(item)
+            else:
+                self._keep_sample(item)
+        for listener in self._listeners:
+            listener(items)
+
+    def find(self, findings: Sequence[Finding]) -> None:
+        self._journal.add(findings, self._run_id)
+
+    def latest(self, metric: str) -> tuple[Sample, ...]:
+        """The last reading of every series of a metric."""
+        return tuple(s for (name, _), s in self._latest.items() if name == metric)
+
+    def everything(self) -> tuple[Sample, ...]:
+        return tuple(self._latest.values())
+
+    def _keep_sample(self, sample: Sample) -> None:
+        key = (sample.metric.name, sample.labels)
+        if key in self._latest or len(self._latest) < _MOST_SERIES:
+            self._latest[key] = sample
+        else:
+            self.series_left_out += 1
+
+    def _keep_event(self, event: Event) -> None:
+        if len(self.events) < _MOST_EVENTS:
+            self.events.append(event)
+        else:
+            self.events_left_out += 1
