@@ -29,6 +29,9 @@ class Hints:
     command: str | None = None
 
 
+NO_HINTS = Hints()
+
+
 @dataclass(frozen=True, slots=True)
 class GenerationCheck:
     """One short answer. Token counts are None where the server does not tell them."""
@@ -49,7 +52,7 @@ class _Facts:
 
 
 async def identify(
-    access: Access, clock: Clock, *, hints: Hints = Hints(), roots: Roots = Roots(), loading_wait_s: float = 120.0
+    access: Access, clock: Clock, *, hints: Hints = NO_HINTS, roots: Roots | None = None, loading_wait_s: float = 120.0
 ) -> TargetInfo:
     """Ask the server what it is and find its process.
 
@@ -57,16 +60,17 @@ async def identify(
     ``vllm_generate`` (vLLM's older api_server). A server that still loads its model is waited for, ``loading_wait_s``
     at most. Raises TargetError: unreachable, TLS failure, refused key, not an LLM server, wrong model.
     """
+    names: tuple[str, ...] = ()
     async with access.session() as session:
         models = await _models(session, access, clock, loading_wait_s)
         if models is None:
-            facts, names = _Facts("vllm_generate", "vLLM api_server", None, None), ()
+            facts = _Facts("vllm_generate", "vLLM api_server", None, None)
         else:
             names = _names(models)
             facts = await _facts(session, access, models)
     model = _chosen(names, hints.model, access)
     local = access.socket is not None or await asyncio.to_thread(is_local, access.host)
-    picked = await _process(access, local, hints, roots, model)
+    picked = await _process(access, local, hints, roots or Roots(), model)
     caps = declared_caps(facts.kind, picked.command)
     return TargetInfo(
         url=access.url,
@@ -128,9 +132,8 @@ def _generated(answer: Answer, took_s: float) -> GenerationCheck | None:
     counts: Mapping[str, object] = usage if isinstance(usage, dict) else {}
     reason = choice.get("finish_reason")
     text = "".join(p for p in parts if isinstance(p, str))
-    return GenerationCheck(
-        text, took_s, _int(counts.get("prompt_tokens")), _int(counts.get("completion_tokens")), str(reason) if reason else None
-    )  # fmt: skip
+    used = (_int(counts.get("prompt_tokens")), _int(counts.get("completion_tokens")))
+    return GenerationCheck(text, took_s, *used, str(reason) if reason else None)
 
 
 async def _models(

@@ -16,6 +16,8 @@ from pathlib import Path
 
 import psutil
 
+from soakd.targets.redaction import redact_command
+
 _LISTEN = "0A"
 _MAX_PROCESSES = 65_536
 _MAX_FDS = 65_536
@@ -147,7 +149,7 @@ def _read(proc: Path, pid: int) -> Candidate | None:
     if len(fields) < 2 or fields[0] in ("Z", "X"):
         return None
     command = tuple(p.decode("utf-8", "replace") for p in raw.rstrip(b"\0").split(b"\0")) if raw else ()
-    return Candidate(pid, int(fields[1]), name, command)
+    return Candidate(pid, int(fields[1]), name, redact_command(command))
 
 
 def _holders(proc: Path, running: Iterable[Candidate], inodes: frozenset[str]) -> tuple[list[Candidate], int]:
