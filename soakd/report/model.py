@@ -1,8 +1,8 @@
 """What a run's report says, as types that serialise exactly to the `soakd.report/1` JSON contract.
 
 Every figure that may be missing is ``float | None``: None is *unknown*, is written as null and shown as the word, and
-is never 0. Times of day (``at``, ``started_at``) are ISO 8601 in UTC; ``*_s`` are seconds, ``t_s`` seconds since the run
-began.
+is never 0. Times of day (``at``, ``started_at``) are ISO 8601 in UTC; ``*_s`` are seconds and ``t_s`` counts from the
+start of the run.
 """
 
 from __future__ import annotations

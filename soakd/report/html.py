@@ -1,0 +1,109 @@
+"""The report as one HTML file: no network, no fonts or scripts from elsewhere, readable with JavaScript off."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from functools import cache
+
+import orjson
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from soakd.model import Outcome, Severity
+from soakd.report import plot, wording
+from soakd.report.charts import Charts
+from soakd.report.compare import Comparison
+from soakd.report.figures import Latency, Load
+from soakd.report.model import FindingLine, LimitLine, Report
+
+_ORDER = (Outcome.FAIL, Outcome.INCONCLUSIVE, Outcome.PASS, Outcome.NOT_JUDGED)
+_SEVERITIES = (Severity.CRITICAL, Severity.WARNING, Severity.INFO)
+MAX_EVENTS = 500
+MAX_FINDINGS = 500
+OPEN_FINDINGS = 12
+
+
+def render_html(report: Report, charts: Charts | None = None) -> str:
+    """The whole report. ``charts`` None or empty: the page says that there is nothing to draw."""
+    page = plot.lay_out(report, charts or Charts(report.duration_s or 0.0))
+    limits = sorted(report.limits, key=lambda line: _ORDER.index(line.outcome))
+    findings = sorted(report.findings, key=lambda line: _SEVERITIES.index(line.severity))
+    return _render(
+        "report.html.j2", report=report, page=page, limits=limits, findings=findings[:MAX_FINDINGS],
+        findings_cut=max(0, len(findings) - MAX_FINDINGS) + report.findings_left_out, open_findings=OPEN_FINDINGS,
+        events=report.events[:MAX_EVENTS], events_cut=max(0, len(report.events) - MAX_EVENTS) + report.events_left_out,
+        latencies=latency_rows(report.load), counts=_counts(limits, findings), readings=_readings(page),
+        config=orjson.dumps(report.config, option=orjson.OPT_INDENT_2, default=str).decode("utf-8", "replace"),
+    )  # fmt: skip
+
+
+def render_comparison(comparison: Comparison) -> str:
+    """Two or more runs side by side."""
+    return _render("compare.html.j2", comparison=comparison)
+
+
+def latency_rows(load: Load) -> tuple[tuple[str, str, Latency], ...]:
+    """Name, explanation and figures of every latency that was measured, the four of the contract always."""
+    always = (
+        ("TTFT", "time to first token, from sending", load.ttft_s),
+        ("TTFT from due", "from the time the request was due; what the limits judge", load.ttft_from_due_s),
+        ("ITL", "gap between two chunks", load.itl_s),
+        ("E2E", "whole answer", load.e2e_s),
+    )
+    extra = (
+        ("TTFT of content", "first token after reasoning", load.ttft_content_s),
+        ("Mean gap per request", "hides stalls that ITL shows", load.gap_per_request_s),
+    )
+    return (*always, *(row for row in extra if row[2].count))
+
+
+def _counts(limits: list[LimitLine], findings: list[FindingLine]) -> dict[str, int]:
+    counted = {outcome.value: sum(1 for line in limits if line.outcome is outcome) for outcome in Outcome}
+    return {**counted, **{s.value: sum(1 for line in findings if line.severity is s) for s in Severity}}
+
+
+def _readings(page: plot.Page) -> dict[str, object]:
+    """What the crosshair needs, and nothing that is not a number or a unit."""
+    charts = [
+        {"unit": chart.unit, "lines": [{"t": line.t_s, "v": line.values} for line in chart.lines]}
+        for chart in page.charts
+    ]
+    return {
+        "duration": page.duration_s,
+        "x0": plot.LEFT,
+        "x1": plot.WIDTH - plot.RIGHT,
+        "width": plot.WIDTH,
+        "charts": charts,
+    }
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("soakd.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
+        lstrip_blocks=True,
+    )  # fmt: skip
+    environment.filters.update(
+        clean=wording.clean, clean_lines=wording.clean_lines, say=wording.say, count=wording.say_count,
+        share=wording.say_share, duration=wording.say_duration, offset=wording.say_offset, labels=wording.say_labels,
+        outcome=wording.say_outcome, symbol=wording.SYMBOLS.__getitem__, unit=wording.unit_word, number=wording.say,
+    )  # fmt: skip
+    environment.globals.update(interval=wording.say_interval, plot=plot)
+    return environment
+
+
+def _render(template: str, **context: object) -> str:
+    environment = _environment()
+    script = _source(environment, "chart.js")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    style = Markup(_source(environment, "style.css"))
+    text = environment.get_template(template).render(
+        style=style, script=Markup(script), script_hash=digest, **context
+    )  # fmt: skip
+    return text.encode("utf-8", "replace").decode()
+
+
+def _source(environment: Environment, name: str) -> str:
+    loader = environment.loader
+    return loader.get_source(environment, name)[0] if loader else ""
