@@ -11,13 +11,18 @@ from typing import NamedTuple
 
 
 class Query(NamedTuple):
-    """``function``/``args`` of pynvml; ``names`` are the parts of a tuple or structure, in order, to be kept."""
+    """``function``/``args`` of pynvml; ``names`` are the parts of a tuple or structure, in order, to be kept.
+
+    ``shape`` is ``count`` (the length of a list), ``processes``, or empty (a number, a text or the named parts).
+    ``mig`` queries are asked of MIG instances as well.
+    """
 
     key: str
     function: str
     args: tuple[int, ...] = ()
     names: tuple[str, ...] = ()
     mig: bool = False
+    shape: str = ""
 
 
 _THRESHOLDS = (
@@ -37,7 +42,7 @@ COUNTER_TYPES = ("volatile", "aggregate")
 
 FAST_CALLS: tuple[Query, ...] = (
     # bytes; {"version": 2, "total", "reserved", "used", "free"}, or version 1 without "reserved" (then inside "used")
-    Query("memory", "nvmlDeviceGetMemoryInfo", (), (), mig=True),
+    Query("memory", "nvmlDeviceGetMemoryInfo", mig=True),
     Query("temperature_gpu", "nvmlDeviceGetTemperature", (0,)),  # C
     Query("temperature_margin", "nvmlDeviceGetMarginTemperature"),  # C below the slowdown limit
     Query("utilization", "nvmlDeviceGetUtilizationRates", (), ("gpu", "memory")),  # percent
@@ -77,13 +82,15 @@ FAST_FIELDS: tuple[str, ...] = (
 SLOW_CALLS: tuple[Query, ...] = (
     Query("bar1", "nvmlDeviceGetBAR1MemoryInfo", (), ("bar1Total", "bar1Used", "bar1Free")),  # bytes
     # [{"pid", "used"}]; used is bytes, or None where NVML can't tell
-    Query("compute_processes", "nvmlDeviceGetComputeRunningProcesses", (), (), mig=True),
-    Query("graphics_processes", "nvmlDeviceGetGraphicsRunningProcesses", (), (), mig=True),
+    Query("compute_processes", "nvmlDeviceGetComputeRunningProcesses", mig=True, shape="processes"),
+    Query("graphics_processes", "nvmlDeviceGetGraphicsRunningProcesses", mig=True, shape="processes"),
     Query("ecc_mode", "nvmlDeviceGetEccMode", (), ("current", "pending")),
     Query("remapped_rows", "nvmlDeviceGetRemappedRows", (), ("corrected", "uncorrected", "pending", "failure")),
     Query("remap_histogram", "nvmlDeviceGetRowRemapperHistogram", (), ("max", "high", "partial", "low", "none")),
-    Query("retired_pages_sbe", "nvmlDeviceGetRetiredPages", (0,)),  # a count (the addresses are not kept)
-    Query("retired_pages_dbe", "nvmlDeviceGetRetiredPages", (1,)),
+    Query(
+        "retired_pages_sbe", "nvmlDeviceGetRetiredPages", (0,), shape="count"
+    ),  # a count (the addresses are not kept)
+    Query("retired_pages_dbe", "nvmlDeviceGetRetiredPages", (1,), shape="count"),
     Query("retired_pages_pending", "nvmlDeviceGetRetiredPagesPendingStatus"),
     Query("energy", "nvmlDeviceGetTotalEnergyConsumption"),  # mJ since the driver was loaded
     Query("power_limit", "nvmlDeviceGetEnforcedPowerLimit"),  # mW

@@ -1,9 +1,9 @@
 """One child process per GPU: answers requests on stdin with lines of JSON on stdout, and ends when stdin closes.
 
-Requests: ``{"id": 1, "do": "fast" | "slow" | "probe" | "release" | "acquire" | "where"}``. Replies:
+Requests: ``{"id": 1, "do": "fast" | "slow" | "probe" | "where"}``. Replies:
 ``{"id": 1, "units": {"": {key: [code, value]}}}`` (``fast``, ``slow``), ``{"id", "probe": {key: [code, us]}}``,
-``{"id", "done": true}``, ``{"id", "where": key}`` or ``{"id", "failed": code, "why": text}``. Without an id:
-``{"card": {...}}`` once when the handles are there, ``{"event": [kind, data, at_ns]}``,
+``{"id", "where": call}`` or ``{"id", "failed": code, "why": text}``. Without an id: ``{"card": {...}}`` when the
+handles are there or ``{"failed": code, "why": text}`` when they can't be had, ``{"event": [kind, data, at_ns]}``,
 ``{"events": code, "why": text}`` when NVML gives no events.
 
 ``python -m soakd.nvml.worker list`` prints the cards and ends; ``... serve UUID`` serves one of them.
@@ -70,18 +70,12 @@ class Worker:
         self._stopping.set()
 
     def _ask(self) -> None:
-        self._acquire(None)
+        self._acquire()
         while True:
             request = self._requests.get()
             number, verb = request.get("id"), request.get("do")
             try:
-                if verb == "release":
-                    self._held.clear()
-                    self._device.release()
-                    self._write({"id": number, "done": True})
-                elif verb == "acquire":
-                    self._acquire(number)
-                elif verb == "probe":
+                if verb == "probe":
                     probed = {key: [a.code, a.us] for key, a in self._device.probe().items()}
                     self._write({"id": number, "probe": probed})
                 elif verb in TIERS:
@@ -92,16 +86,14 @@ class Worker:
             except DeviceError as error:
                 self._write({"id": number, "failed": error.code, "why": error.what})
 
-    def _acquire(self, number: object) -> None:
+    def _acquire(self) -> None:
         try:
             card = self._device.acquire()
         except DeviceError as error:
-            self._write({"id": number, "failed": error.code, "why": error.what})
+            self._write({"failed": error.code, "why": error.what})
             return
         self._held.set()
         self._write({"card": card_record(card)})
-        if number is not None:
-            self._write({"id": number, "done": True})
 
     def _listen(self) -> None:
         backoff = _BACKOFF_FIRST_S
@@ -136,10 +128,17 @@ def _plain(answers: object) -> dict[str, list[object]]:
     return {key: [answer.code, answer.value] for key, answer in answers.items() if isinstance(answer, Answer)}
 
 
+def _end_on_error(failure: threading.ExceptHookArgs) -> None:
+    """A thread that dies must end the process: a worker that is half alive would look like a hung card."""
+    sys.stderr.write(f"{failure.exc_type.__name__}: {failure.exc_value}\n")
+    os._exit(1)
+
+
 def serve(device: Device) -> None:
     """Serve a device on stdin and stdout until stdin closes, then end the process, hung call or not."""
     sink = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever a library prints must not break the protocol
+    threading.excepthook = _end_on_error
     Worker(device, sys.stdin.buffer, sink).run()
     os._exit(0)
 
