@@ -7,7 +7,6 @@ Ends when its stdin closes, on SIGTERM, and (Linux) when the process that starte
 from __future__ import annotations
 
 import argparse
-import ctypes
 import json
 import os
 import signal
@@ -19,12 +18,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from soakd.demo.lifeline import die_with_parent
 from soakd.demo.tiny_qwen import Shape, cached_model
 from soakd.errors import SoakdError
 
 MODEL_NAME = "tiny-qwen3"
 INSTALL_HINT = "install the demo extra: pip install 'soakd[demo]'"
-_PR_SET_PDEATHSIG = 1
 _ANSWER_WITHIN_S = 20.0
 
 
@@ -39,14 +38,6 @@ class ServerOptions:
     context: int = 4096
     cache_ram_mib: int = 0
     verbosity: int = 1
-
-
-def die_with_parent(parent: int) -> None:
-    """Ask the kernel for SIGKILL when the parent dies, and end at once if it has died already. Linux only."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if parent and os.getppid() != parent:
-        os._exit(1)
 
 
 def start(options: ServerOptions) -> tuple[Any, str]:
