@@ -1,4 +1,4 @@
-"""What /proc says of processes, sockets and control groups: pure parsers, and reads with bounds.
+"""What /proc says of processes and control groups: pure parsers, and reads with bounds.
 
 Sources: proc(5), and Documentation/filesystems/proc.rst of the kernel. Readers raise OSError; parsers raise ValueError.
 """
@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 _READ_LIMIT = 4 * 2**20
 _MAX_PROCESSES = 100_000
-_LISTEN = "0A"
 _SECRET_FLAG = re.compile(r"(key|token|password|passwd|secret|credential|auth)", re.IGNORECASE)
 
 
@@ -85,16 +84,6 @@ def parse_open_files_limit(text: str) -> int | None:
     return int(found.group(1)) if found and found.group(1) != "unlimited" else None
 
 
-def parse_listeners(text: str, port: int) -> frozenset[int]:
-    """Inodes of the sockets that listen on ``port`` in a ``/proc/net/tcp`` or ``tcp6`` table."""
-    inodes = set()
-    for line in text.splitlines()[1:]:
-        fields = line.split()
-        if len(fields) > 9 and fields[3] == _LISTEN and fields[1].rpartition(":")[2].upper() == f"{port:04X}":
-            inodes.add(int(fields[9]))
-    return frozenset(inodes)
-
-
 def process_table(proc: Path) -> dict[int, ProcessStat]:
     """Every process there is now; those that end while it is read are left out."""
     table: dict[int, ProcessStat] = {}
@@ -132,24 +121,6 @@ def descendants(table: Mapping[int, ProcessStat], root: int) -> tuple[ProcessSta
     return tuple(found)
 
 
-def topmost(table: Mapping[int, ProcessStat], pids: Iterable[int]) -> int | None:
-    """The one of ``pids`` that has none of the others above it; the oldest when there are several."""
-    wanted = {p for p in pids if p in table}
-
-    def below_another(pid: int) -> bool:
-        seen = {pid}
-        above = table[pid].parent
-        while above in table and above not in seen:
-            if above in wanted:
-                return True
-            seen.add(above)
-            above = table[above].parent
-        return False
-
-    tops = [p for p in wanted if not below_another(p)]
-    return min(tops, key=lambda p: (table[p].start_ticks, p)) if tops else None
-
-
 def command_line(proc: Path, pid: int) -> tuple[str, ...]:
     """The arguments of a process; empty for a kernel thread or one that is gone or hidden."""
     try:
@@ -175,36 +146,19 @@ def redacted(arguments: Sequence[str]) -> str:
     return " ".join(shown)
 
 
-def socket_owners(proc: Path, pids: Iterable[int], inodes: frozenset[int]) -> frozenset[int]:
-    """Those of ``pids`` that hold one of the sockets open; processes whose files are hidden are left out."""
-    wanted = {f"socket:[{inode}]" for inode in inodes}
-    return frozenset(pid for pid in pids if wanted and _holds(proc / str(pid) / "fd", wanted))
+def open_files(proc: Path, pid: int) -> int:
+    """How many files a process has open. Raises PermissionError where neither way is allowed, OSError when it is gone.
 
-
-def _holds(folder: Path, wanted: set[str]) -> bool:
+    Since Linux 6.2 the size of ``/proc/PID/fd`` is the count, and anyone may ask for it.
+    """
+    folder = proc / str(pid) / "fd"
     try:
-        with os.scandir(folder) as entries:
-            return any(_target(entry) in wanted for entry in entries)
-    except OSError:
-        return False
-
-
-def _target(entry: os.DirEntry[str]) -> str:
-    try:
-        return os.readlink(entry.path)
-    except OSError:
-        return ""
-
-
-def listening_inodes(proc: Path, port: int) -> frozenset[int]:
-    """Sockets that listen on ``port`` in this process's network namespace."""
-    found: frozenset[int] = frozenset()
-    for name in ("tcp", "tcp6"):
-        try:
-            found |= parse_listeners(read_text(proc / "net" / name), port)
-        except OSError:
-            continue
-    return found
+        return len(os.listdir(folder))
+    except PermissionError:
+        count = folder.stat().st_size
+        if count > 0:
+            return count
+        raise
 
 
 def memory_cgroup(proc: Path, cgroups: Path, pid: int) -> tuple[Path, int] | None:
