@@ -15,7 +15,7 @@ ALPHA = 0.01
 _GAMMA = (1 + ALPHA) / (1 - ALPHA)
 _PER_LOG = 1 / math.log(_GAMMA)
 _FLOOR_NS = 1000
-_SHIFT = 1 - int(math.floor(math.log(_FLOOR_NS) * _PER_LOG))
+_SHIFT = 1 - math.floor(math.log(_FLOOR_NS) * _PER_LOG)
 _MIDDLE = 2 / (_GAMMA + 1)
 BUCKETS = 1300
 """Bucket 0 holds what is below 1 us (tokens that came in one read); the last holds everything above about 53 h."""

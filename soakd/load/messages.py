@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from soakd.load.canary import CanaryResult, CanarySummary
 from soakd.load.histogram import Histogram
 from soakd.model import Event
 
@@ -188,6 +189,7 @@ class Done:
     stages: tuple[StageTotals, ...]
     outages: tuple[Outage, ...]
     self_check: SelfCheck
+    canary: CanarySummary | None
     bottleneck: str
     incomplete: str
     workers: int
@@ -198,7 +200,7 @@ LoadEvent = Event
 """``load.outage``, ``load.first_success``, ``load.recovered``, ``load.worker_died``, ``load.backoff``,
 ``load.usage_missing``, ``load.stage``: things that happened, on the run's clock."""
 
-Message = Tick | Window | LoadEvent | Done
+Message = Tick | Window | CanaryResult | LoadEvent | Done
 
 
 def merge_counts(parts: Sequence[Counts]) -> Counts:

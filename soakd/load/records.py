@@ -1,4 +1,4 @@
-"""One finished request in 88 bytes: what the journal keeps of each, packed by the worker and decoded when asked."""
+"""One finished request in 80 bytes: what the journal keeps of each, packed by the worker and decoded when asked."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from soakd.load.failure import ErrorClass, Finish
 
-_LAYOUT = struct.Struct("<qIIIIIIIIIIIHHBBBBI16s8x")
+_LAYOUT = struct.Struct("<qIIIIIIIIIIIHHBBBBI16s")
 SIZE = _LAYOUT.size
 _UNKNOWN = 0xFFFFFFFF
 _TAG_BYTES = 16

@@ -9,6 +9,7 @@ from pydantic import TypeAdapter
 
 from soakd.clock import FastClock
 from soakd.load.arrivals import Arrivals
+from soakd.load.canary import CanarySpec
 from soakd.load.prompts import PromptSpec
 
 TransportKind = Literal["auto", "raw", "aiohttp"]
@@ -59,28 +60,18 @@ class Timeouts:
 
 
 @dataclass(frozen=True, slots=True)
-class CanaryPlan:
-    """When canaries are asked: every ``interval_s`` of clock time, and at least ``at_least`` times in the measured
-    part. ``spec`` is the canonical JSON of `soakd.load.canary.CanarySpec`."""
-
-    spec: str
-    interval_s: float = 60.0
-    at_least: int = 3
-
-
-@dataclass(frozen=True, slots=True)
 class LoadSpec:
     """One load. ``workers`` 0 means one for every core but one, as far as the load needs them.
 
     ``max_in_flight`` caps the requests in flight over all workers: what is due beyond it is dropped and counted.
-    ``clock`` is the rehearsal's clock (None for real time). ``window_s`` is clock time, stretched to at least one
+    Canaries are asked in every stage that has load. ``clock`` is the rehearsal's clock (None for real time). ``window_s`` is clock time, stretched to at least one
     real second. ``drain_s`` is how long, in real seconds, requests in flight may take to end after the last stage.
     """
 
     target: TargetSpec
     stages: tuple[Stage, ...]
     prompts: PromptSpec
-    canary: CanaryPlan | None = None
+    canary: CanarySpec | None = None
     max_in_flight: int = 4096
     timeouts: Timeouts = Timeouts()
     seed: int = 0

@@ -8,7 +8,6 @@ from __future__ import annotations
 import enum
 import importlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol, cast
 
 from soakd.errors import TargetError
@@ -63,7 +62,8 @@ class Usage(NamedTuple):
 
 
 class Delta(NamedTuple):
-    """One stream payload, decoded. ``text`` is filled only when it was asked for.
+    """One stream payload, decoded. ``text`` (of the answer, or of the thinking where that is carried) is filled only
+    when it was asked for.
 
     ``tokens`` is how many tokens this payload brought where the wire says so, else None. ``cumulative`` means that
     ``text`` is the whole answer so far. ``done`` is the protocol's own end mark; ``error`` an error object in the
@@ -85,11 +85,15 @@ class MalformedPayload(ValueError):
 
 
 class Adapter(Protocol):
-    """One wire protocol. ``path`` is appended to the target's base URL."""
+    """One wire protocol. ``path`` is appended to the target's base URL.
+
+    ``marks_end`` is whether a whole answer says that it is whole (a finish reason or an end mark).
+    """
 
     kind: str
     path: str
     framing: Framing
+    marks_end: bool
 
     def body(self, model: str, ask: Ask, extra: bytes) -> bytes:
         """The JSON request body. ``extra`` (the target's fields) yields to the prompt's own ``extra``."""
