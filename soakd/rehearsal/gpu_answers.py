@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from soakd.nvml.device import FAST, NOT_SUPPORTED, SUCCESS, Answer
+from soakd.nvml.device import FAST, GPU_IS_LOST, NOT_SUPPORTED, SUCCESS, Answer
 from soakd.nvml.queries import calls, fields
 from soakd.rehearsal.hardware import (
     MEMORY_MAX_C,
@@ -16,9 +16,11 @@ from soakd.rehearsal.scenarios import CARD_BYTES
 
 
 def answers_of(reading: Reading, tier: str) -> dict[str, Answer]:
-    """Every key of the tier; what a V100 doesn't have is NotSupported."""
-    known = _fast(reading) if tier == FAST else _slow(reading)
+    """Every key of the tier; what a V100 doesn't have is NotSupported, and a lost card answers GPU_IS_LOST to all."""
     keys = [*(query.key for query in calls(tier)), *fields(tier)]
+    if reading.lost:
+        return dict.fromkeys(keys, Answer(GPU_IS_LOST))
+    known = _fast(reading) if tier == FAST else _slow(reading)
     return {key: Answer(SUCCESS, known[key]) if key in known else Answer(NOT_SUPPORTED) for key in keys}
 
 

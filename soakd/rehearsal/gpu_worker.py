@@ -14,7 +14,7 @@ from soakd.nvml.device import GPU_IS_LOST, NOT_FOUND, TIERS, UNINITIALIZED, Answ
 from soakd.nvml.worker import main as worker_main
 from soakd.rehearsal.activity import ActivityReader
 from soakd.rehearsal.gpu_answers import answers_of
-from soakd.rehearsal.hardware import CARD_NAME, Reading, SimulatedDevice
+from soakd.rehearsal.hardware import CARD_NAME, SimulatedDevice
 from soakd.rehearsal.stage import Stage
 
 
@@ -35,7 +35,8 @@ class SimulatedNvml:
         return CardId(device.uuid, device.bdf, device.serial, CARD_NAME, self._index)
 
     def acquire(self) -> CardId:
-        self._reading()
+        if self._lost():
+            raise DeviceError(GPU_IS_LOST, "GPU is lost")
         if not self._held:
             self._events_from_s = self._stage.now_s()
         self._held = True
@@ -50,7 +51,7 @@ class SimulatedNvml:
     def read(self, tier: str) -> Mapping[str, Mapping[str, Answer]]:
         if not self._held:
             raise DeviceError(UNINITIALIZED, "the handles were let go of")
-        return {"": answers_of(self._reading(), tier)}
+        return {"": answers_of(self._device().at(self._stage.now_s()), tier)}
 
     def wait_event(self, timeout_s: float) -> RawEvent | None:
         """The next XID after the handles were taken, once; on a lost card it fails when there is none left."""
@@ -64,7 +65,7 @@ class SimulatedNvml:
             self._pause.wait(max(wait_s, 0.0))
             self._events_from_s = at_s
             return RawEvent("xid", number, self._stage.wall_ns(at_s))
-        if self._stage.scenario.lost(self._index, self._stage.fraction(now)):
+        if self._lost():
             raise DeviceError(GPU_IS_LOST, "GPU is lost")
         self._pause.wait(timeout_s)
         return None
@@ -76,11 +77,8 @@ class SimulatedNvml:
         stage = self._stage
         return SimulatedDevice(stage.scenario, stage.duration_s, self._index, stage.seed, self._activity.read())
 
-    def _reading(self) -> Reading:
-        reading = self._device().at(self._stage.now_s())
-        if reading.lost:
-            raise DeviceError(GPU_IS_LOST, "GPU is lost")
-        return reading
+    def _lost(self) -> bool:
+        return self._stage.scenario.lost(self._index, self._stage.fraction(self._stage.now_s()))
 
 
 class SimulatedBackend:

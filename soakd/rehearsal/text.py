@@ -18,7 +18,7 @@ _SENTENCES = (
     "anything else that i help you with today team will call back tomorrow morning"
 )
 _WORDS = tuple(_SENTENCES.split())
-_JUNK = ("qzxv", "\ufffd\ufffd", "wkjh", "}{", "\ufffd", "zzqx")
+_OTHER_WORDS = ("purple", "seven", "ladder", "under", "cloud", "fork")
 _TEMPLATE_TOKENS_PER_MESSAGE = 4
 _TEMPLATE_TOKENS = 3
 _SHORTEST, _LONGEST = 24, 220
@@ -53,4 +53,7 @@ def garbled(pieces: list[str], garble: Garble | None, fraction: float) -> list[s
         return pieces
     if fraction >= garble.garbage_fraction:
         return ["!"] * len(pieces)
-    return [f" {_JUNK[i % len(_JUNK)]}" if i % _CHANGED_ONE_IN == 2 else piece for i, piece in enumerate(pieces)]
+    return [
+        f" {_OTHER_WORDS[i % len(_OTHER_WORDS)]}" if i % _CHANGED_ONE_IN == 2 else piece
+        for i, piece in enumerate(pieces)
+    ]
