@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import numpy as np
 import numpy.typing as npt
 
-from soakd.model import Kind, Labels, Metric, RunState
+from soakd.model import Labels, Metric, RunState
 
 Int64s = npt.NDArray[np.int64]
 Float64s = npt.NDArray[np.float64]
@@ -142,8 +141,6 @@ class JournalStats:
     commit_seq: int
     last_commit_seconds: float
     hot_rows: int = 0
-    sealed_rows: int = 0
-    rejected: Mapping[str, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +153,6 @@ class JournalSummary:
     used_bytes: int
     hot_rows: int
     sealed_rows: int
-    sealed_bytes: int
     rollup_buckets: int
     events: int
     findings: int
@@ -165,7 +161,3 @@ class JournalSummary:
     commit_seq: int
     commit_at_ns: int | None
     cursors: tuple[CursorLag, ...]
-
-
-def is_counter(metric: Metric) -> bool:
-    return metric.kind is Kind.COUNTER
