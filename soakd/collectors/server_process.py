@@ -29,7 +29,7 @@ from soakd.procfs import (
     read_text,
     redacted,
 )
-from soakd.targets.processes import find_process
+from soakd.targets.processes import find_process, listening_inodes
 
 KIND = "server_process"
 T = TypeVar("T")
@@ -164,6 +164,7 @@ class ServerProcessCollector:
         self._lost_at_ns = 0
         self._restarts = 0
         self._why_none = ""
+        self._command: tuple[str, ...] = ()
         self._smaps_due_ns = 0
         self._reader = BlockingReader("server_process")
 
@@ -212,11 +213,14 @@ class ServerProcessCollector:
             port = parts.port or (443 if parts.scheme == "https" else 80)
             picked = find_process(self._proc, port, model=target.model)
             pid, how = picked.pid, picked.how
+            if self._last_end and pid is not None and not self._is_successor(pid, port):
+                pid, how = None, f"nothing listens on port {port}; pid {pid} is another server"
         if pid is None or pid not in table:
             self._why_none = how or "the server's process is gone"
             return []
         self._tree.begin(table[pid], self._clock.monotonic_ns())
-        shown = (redacted(command_line(self._proc, pid)) or table[pid].command)[:300]
+        self._command = command_line(self._proc, pid)
+        shown = (redacted(self._command) or table[pid].command)[:300]
         if self._last_end is None:
             what = f"watching the server's process {pid}: {shown}"
             return [Event("server.process", now, what, Severity.INFO, (), labels(pid=pid, picked_by=how or None))]
@@ -226,6 +230,12 @@ class ServerProcessCollector:
         attrs = labels(pid=pid, cause=self._last_end.cause.value, down_seconds=f"{down:.1f}")
         self._last_end = None
         return [Event("server.restart", now, what, Severity.CRITICAL, (), attrs)]
+
+    def _is_successor(self, pid: int, port: int) -> bool:
+        """Another server of this host must not be taken for the one that ended."""
+        same_command = command_line(self._proc, pid) == self._command
+        nets = (self._proc / "net", self._proc / str(pid) / "net")
+        return same_command or any(listening_inodes(net, port) for net in nets)
 
     def _started(self, root: ProcessStat, now: int) -> Sample:
         booted = parse_counters(read_text(self._proc / "stat")).get("btime")
