@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import cache
 
 import orjson
@@ -22,6 +24,19 @@ _SEVERITIES = (Severity.CRITICAL, Severity.WARNING, Severity.INFO)
 MAX_EVENTS = 500
 MAX_FINDINGS = 500
 OPEN_FINDINGS = 12
+_FILTERS: Mapping[str, Callable[..., str]] = {
+    "clean": wording.clean,
+    "clean_lines": wording.clean_lines,
+    "say": wording.say,
+    "count": wording.say_count,
+    "share": wording.say_share,
+    "duration": wording.say_duration,
+    "offset": wording.say_offset,
+    "moment": wording.say_moment,
+    "labels": wording.say_labels,
+    "outcome": wording.say_outcome,
+    "symbol": wording.SYMBOLS.__getitem__,
+}
 
 
 def render_html(report: Report, charts: Charts | None = None) -> str:
@@ -34,6 +49,7 @@ def render_html(report: Report, charts: Charts | None = None) -> str:
         findings_cut=max(0, len(findings) - MAX_FINDINGS) + report.findings_left_out, open_findings=OPEN_FINDINGS,
         events=report.events[:MAX_EVENTS], events_cut=max(0, len(report.events) - MAX_EVENTS) + report.events_left_out,
         latencies=latency_rows(report.load), counts=_counts(limits, findings), readings=_readings(page),
+        peaks=_peaks(report),
         config=orjson.dumps(report.config, option=orjson.OPT_INDENT_2, default=str).decode("utf-8", "replace"),
     )  # fmt: skip
 
@@ -63,19 +79,34 @@ def _counts(limits: list[LimitLine], findings: list[FindingLine]) -> dict[str, i
     return {**counted, **{s.value: sum(1 for line in findings if line.severity is s) for s in Severity}}
 
 
-def _readings(page: plot.Page) -> dict[str, object]:
-    """What the crosshair needs, and nothing that is not a number or a unit."""
+@dataclass(frozen=True, slots=True)
+class Peaks:
+    """Of the fullest and of the hottest card; None when a card could not be read."""
+
+    memory: float | None
+    temperature: float | None
+
+
+def _peaks(report: Report) -> Peaks:
+    memory = [g.memory_used_bytes.high for g in report.gpus]
+    return Peaks(_highest(memory), _highest([g.temperature_celsius.high for g in report.gpus]))
+
+
+def _highest(values: list[float | None]) -> float | None:
+    known = [v for v in values if v is not None]
+    return max(known) if known and len(known) == len(values) else None
+
+
+def _readings(page: plot.Page) -> Markup:
+    """What the crosshair needs, as JSON that can't end its script element."""
     charts = [
         {"unit": chart.unit, "lines": [{"t": line.t_s, "v": line.values} for line in chart.lines]}
         for chart in page.charts
     ]
-    return {
-        "duration": page.duration_s,
-        "x0": plot.LEFT,
-        "x1": plot.WIDTH - plot.RIGHT,
-        "width": plot.WIDTH,
-        "charts": charts,
-    }
+    x1 = plot.WIDTH - plot.RIGHT
+    data = {"duration": page.duration_s, "x0": plot.LEFT, "x1": x1, "width": plot.WIDTH, "charts": charts}
+    text = orjson.dumps(data).decode()
+    return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
 
 
 @cache
@@ -84,12 +115,8 @@ def _environment() -> Environment:
         loader=PackageLoader("soakd.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
         lstrip_blocks=True,
     )  # fmt: skip
-    environment.filters.update(
-        clean=wording.clean, clean_lines=wording.clean_lines, say=wording.say, count=wording.say_count,
-        share=wording.say_share, duration=wording.say_duration, offset=wording.say_offset, labels=wording.say_labels,
-        outcome=wording.say_outcome, symbol=wording.SYMBOLS.__getitem__, unit=wording.unit_word, number=wording.say,
-    )  # fmt: skip
-    environment.globals.update(interval=wording.say_interval, plot=plot)
+    environment.filters.update(_FILTERS)
+    environment.globals.update(interval=wording.say_interval, plural=wording.say_number_of, plot=plot)
     return environment
 
 

@@ -23,6 +23,8 @@ TITLES = {
     "latency": "Latency", "rate": "Rate", "memory": "Memory", "temperature": "Temperature", "power": "Power",
     "errors": "Errors", "other": "Other",
 }  # fmt: skip
+_LEAST_BYTES = 16 * 2.0**20
+"""Eight NVML pages: a narrower memory axis would make one page look like a cliff."""
 _FROM_ZERO = frozenset({"latency", "rate", "power", "errors"})
 _TIME_STEPS = (
     1,
@@ -170,7 +172,7 @@ def _chart(panel: str, name: str, unit: str, group: Sequence[ChartSeries], x: _A
 def _span(panel: str, unit: str, low: float, high: float) -> tuple[float, float]:
     if panel in _FROM_ZERO and low >= 0:
         return 0.0, high or 1.0
-    least = 10.0 if panel == "temperature" else max(abs(high) * 0.01, 4 * 2.0**20 if "byte" in unit else 1e-9)
+    least = 10.0 if panel == "temperature" else max(abs(high) * 5e-4, _LEAST_BYTES if "byte" in unit else 1e-9)
     middle, half = (low + high) / 2, max(high - low, least) * 0.55
     bottom = middle - half
     return (0.0 if low >= 0 > bottom else bottom), middle + half
@@ -198,7 +200,8 @@ def _tick_label(unit: str, base: float, step: float) -> Callable[[float], str]:
     elif unit == "ratio":
         factor, word = 100.0, "%"
     else:
-        factor, word = 1.0, unit_word(unit)[:12]
+        factor, word = 1.0, unit_word(unit)
+        word = word if len(word) <= 2 else ""  # longer ones stand in the title only
     return lambda value: f"{value * factor:,.{_decimals(step * factor)}f} {word}".rstrip()
 
 

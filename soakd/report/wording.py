@@ -15,6 +15,7 @@ _ESCAPES = re.compile(
 )
 # C0, C1, zero-width and bidirectional controls, line separators, surrogates, byte-order mark
 _CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ud800-\udfff\ufeff]+")
+_ISO = re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d)(?:\.\d+)?Z$")
 _LONG_UNITS: Mapping[str, str] = {
     "seconds": "s", "second": "s", "celsius": "°C", "watts": "W", "hertz": "Hz", "1/s": "/s", "per_second": "/s",
     "requests/s": "requests/s", "percent": "%", "bytes/s": "bytes/s", "celsius/hour": "°C/h", "%/hour": "%/h",
@@ -87,6 +88,17 @@ def say_offset(seconds: float | None) -> str:
         return UNKNOWN
     whole = abs(round(seconds))
     return f"{'-' if seconds < -0.5 else '+'}{whole // 3600:02d}:{whole % 3600 // 60:02d}:{whole % 60:02d}"
+
+
+def say_moment(at: str) -> str:
+    """``2026-12-01 03:56:09 UTC`` of an ISO time; other text is shown as it is."""
+    found = _ISO.match(at)
+    return f"{found[1]} {found[2]} UTC" if found else clean(at, 40)
+
+
+def say_number_of(count: int, one: str) -> str:
+    """``1 warning``, ``2 warnings``."""
+    return f"{count:,} {one}{'' if count == 1 else 's'}"
 
 
 def say_interval(low: float | None, high: float | None, unit: str) -> str:
