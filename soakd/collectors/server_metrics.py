@@ -41,7 +41,7 @@ KV_USAGE = _metric("server_kv_cache_usage_ratio", "ratio", Kind.GAUGE,
 KV_CAPACITY = _metric("server_kv_cache_capacity_tokens", "tokens", Kind.GAUGE, "Tokens that the KV cache can hold.",
                       "vllm:cache_config_info num_gpu_blocks x block_size; sglang:max_total_num_tokens")  # fmt: skip
 KV_WASTE = _metric("server_kv_cache_waste_bound_ratio", "ratio", Kind.GAUGE,
-                   "Upper bound of KV cache lost inside last blocks (internal fragmentation): running x (block_size - 1)"
+                   "Upper bound of KV cache lost in last blocks (internal fragmentation): running x (block_size - 1)"
                    " / (num_gpu_blocks x block_size). A paged cache has no external fragmentation.",
                    "vllm:num_requests_running, vllm:cache_config_info")  # fmt: skip
 KV_EVICTABLE = _metric("server_kv_cache_evictable_ratio", "ratio", Kind.GAUGE,
