@@ -47,8 +47,8 @@ class Activity:
 
     def spans(self, until_s: float) -> Iterator[tuple[float, float, Change]]:
         """(from, to, state) up to a time."""
-        for change, following in zip(self.changes, (*self.changes[1:], None), strict=True):
-            end = until_s if following is None else min(following.at_s, until_s)
+        for i, change in enumerate(self.changes):
+            end = min(self.changes[i + 1].at_s, until_s) if i + 1 < len(self.changes) else until_s
             if end > change.at_s:
                 yield change.at_s, end, change
 

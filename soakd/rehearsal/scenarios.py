@@ -162,7 +162,7 @@ class Scenario:
             case Crash() as crash:
                 start = crash.at_fraction * duration_s
                 end = start + crash.down_s(duration_s, speed)
-                return (Expectation("server.restart", "the server died and came back", None, start, end),)
+                return (Expectation("load.outage", "the server died and came back", None, start, end),)
             case EccBurst() as burst:
                 start = burst.at_fraction * duration_s
                 return (

@@ -55,9 +55,9 @@ class BusyNote:
 async def serve(stage: Stage, options: TargetOptions, port: int, lifeline: int, answers: Any) -> int:
     """Serve until the file descriptor ``lifeline`` reaches its end or SIGTERM comes. Exit code 2: the port is taken."""
     note = BusyNote(stage, ActivityLog(stage.activity_path))
-    runner = web.AppRunner(
-        SimulatedTarget(stage, options, note.changed).application(), access_log=None, shutdown_timeout=0.1
-    )
+    target = SimulatedTarget(stage, options, note.changed)
+    # a request whose client has gone is aborted at once, as vLLM does it
+    runner = web.AppRunner(target.application(), access_log=None, shutdown_timeout=0.1, handler_cancellation=True)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", port, backlog=1024, reuse_address=True)
     try:
