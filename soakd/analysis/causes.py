@@ -23,7 +23,7 @@ class Cause(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """The cause of one outage, in words, and the events that it rests on. ``leaking`` names series that were growing."""
+    """The cause of one outage and the events that it rests on. ``leaking`` names the series that were growing."""
 
     cause: Cause
     at_ns: int

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
+import numpy as np
+
+from soakd.analysis.examine import Examined, examine
+from soakd.analysis.growth import PROOF_MOVES, sign_probability
 from soakd.analysis.series import (
     Evidence,
     Jump,
@@ -13,6 +18,7 @@ from soakd.analysis.series import (
     SeriesQuestion,
     Shape,
 )
+from soakd.analysis.wording import amount, rate, span_text
 
 __all__ = [
     "Evidence",
@@ -22,18 +28,355 @@ __all__ = [
     "SeriesJudgement",
     "SeriesQuestion",
     "Shape",
+    "decide",
+    "holm",
     "judge_family",
     "judge_series",
 ]
 
 DEFAULT_ALPHA = 0.01
 
+_SUGGESTIVE = 0.05
+"""Above this p-value nothing points to growth; between it and alpha it is not settled."""
+
+FEWEST_READINGS = 4
+
 
 def judge_series(question: SeriesQuestion, alpha: float = DEFAULT_ALPHA) -> SeriesJudgement:
     """Judge one series: LEAK at one-sided level ``alpha``. Raises ValueError where ``x`` and ``y`` differ in length."""
-    raise NotImplementedError
+    return decide(examine(question), alpha)
 
 
 def judge_family(questions: Sequence[SeriesQuestion], alpha: float = DEFAULT_ALPHA) -> tuple[SeriesJudgement, ...]:
     """Judge many series so that the chance of any false LEAK among them stays ``alpha`` (Holm), in the order given."""
-    raise NotImplementedError
+    facts = [examine(q) for q in questions]
+    levels = holm([f.p_value for f in facts], alpha)
+    return tuple(decide(f, level) for f, level in zip(facts, levels, strict=True))
+
+
+def holm(p_values: Sequence[float], alpha: float) -> list[float]:
+    """The level each p-value is held to by Holm's step-down procedure; 0 for those after the first that fails."""
+    order = np.argsort(p_values, kind="stable")
+    levels = [0.0] * len(p_values)
+    for rank, i in enumerate(order):
+        level = alpha / (len(p_values) - rank)
+        if p_values[int(i)] > level:
+            break
+        levels[int(i)] = level
+    return levels
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    verdict: Leak
+    shape: Shape
+    why: str
+    used: int
+
+
+def decide(facts: Examined, alpha: float = DEFAULT_ALPHA) -> SeriesJudgement:
+    """The verdict on what was examined; LEAK where the p-value is at most ``alpha`` and every condition holds."""
+    slopes = _slopes(facts)
+    answer = _answer(facts, alpha, slopes)
+    answer = _within_cap(facts, answer, slopes)
+    if facts.lives.died or facts.lives.declared:
+        answer = _with_restart(facts, answer)
+    return _judgement(facts, answer, slopes)
+
+
+@dataclass(frozen=True, slots=True)
+class _Slopes:
+    """Per unit of ``x``; None where nothing was fitted."""
+
+    slope: float | None = None
+    low: float | None = None
+    high: float | None = None
+    now: float | None = None
+    detectable: float | None = None
+    span: float = 0.0
+
+
+def _slopes(facts: Examined) -> _Slopes:
+    g, page = facts.growth, facts.question.page
+    if g is None:
+        return _Slopes(span=float(np.ptp(facts.main.x)) if len(facts.main) else 0.0)
+    slope, low, high, now = g.slope, g.low, g.high, g.slope_now
+    stairs = facts.staircase
+    if stairs is not None:
+        slope, now = slope + stairs.slope, now + stairs.slope_now
+        half = float(np.hypot(g.reach, 2.33 * stairs.spread))
+        low, high = slope - half, slope + half
+    page_slope = page / g.span
+    detectable = max(g.detectable, (PROOF_MOVES if facts.quantised or g.up + g.down == 0 else 1.0) * page_slope)
+    return _Slopes(slope, min(low, slope), max(high, slope + 0.5 * page_slope), now, detectable, g.span)
+
+
+def _answer(facts: Examined, alpha: float, s: _Slopes) -> _Answer:
+    if facts.points < FEWEST_READINGS:
+        why = f"{facts.points} readings prove nothing; it takes at least {FEWEST_READINGS}"
+        return _Answer(Leak.INCONCLUSIVE, Shape.UNKNOWN, why, facts.points)
+    if facts.sawtooth is not None:
+        return _on_sawtooth(facts, alpha, s)
+    if facts.growth is None:
+        return _on_few(facts)
+    return _on_growth(facts, alpha, s)
+
+
+def _on_few(facts: Examined) -> _Answer:
+    """Four to seven readings: a sign test can't reach 1 %, so they clear a series or leave it open."""
+    b, q = facts.main, facts.question
+    low, n = b.low, len(b)
+    if n < FEWEST_READINGS:
+        return _Answer(Leak.INCONCLUSIVE, Shape.UNKNOWN, f"{n} readings in the longest lifetime prove nothing", n)
+    steps = np.diff(low)
+    up, down = int((steps > 0).sum()), int((steps < 0).sum())
+    if float(np.ptp(low)) <= q.page:
+        return _Answer(Leak.NO_LEAK, Shape.FLAT, f"the {n} readings stay within {amount(float(np.ptp(low)), q)}", n)
+    late = low[n // 2 :]
+    grown = float(low[-1] - low[0])
+    if grown <= q.page:
+        return _Answer(Leak.NO_LEAK, Shape.FLAT, f"it ends {amount(-grown, q)} below its start after {n} readings", n)
+    settled = float(late.max()) <= float(low[: n // 2 + 1].max()) + q.page
+    if settled or float(np.ptp(late)) <= max(q.page, 0.02 * grown):
+        why = f"it rose by {amount(grown, q)} and stopped: the last {len(late)} of {n} readings no longer rise"
+        return _Answer(Leak.NO_LEAK, Shape.WARM_UP, why, n)
+    why = (
+        f"{up} of {up + down} moves go up, which chance does in {100 * sign_probability(up, down):.2g} % of series; "
+        f"{n} readings are too few to prove growth"
+    )
+    return _Answer(Leak.INCONCLUSIVE, Shape.UNKNOWN, why, n)
+
+
+def _on_sawtooth(facts: Examined, alpha: float, s: _Slopes) -> _Answer:
+    q, tooth, g = facts.question, facts.sawtooth, facts.growth
+    assert tooth is not None
+    n = len(tooth.low)
+    if g is None:
+        rising = bool(np.all(np.diff(tooth.low) > q.page)) and n >= 3
+        verdict = Leak.INCONCLUSIVE if rising else Leak.NO_LEAK
+        end = "each trough is above the one before, too few to tell" if rising else "the troughs do not rise"
+        return _Answer(verdict, Shape.SAWTOOTH, f"it falls back {tooth.falls} times; {end}", n)
+    if facts.p_value <= alpha and g.low * g.span > q.page and g.still:
+        why = f"its {n} troughs rise by {rate(g.slope, facts)} ({_interval(s, facts)})"
+        return _Answer(Leak.LEAK, Shape.SAWTOOTH, why, n)
+    why = f"it falls back {tooth.falls} times and the troughs' slope, {_interval(s, facts)}, does not exclude zero"
+    return _Answer(_unsettled(facts, s), Shape.SAWTOOTH, why, n)
+
+
+def _on_growth(facts: Examined, alpha: float, s: _Slopes) -> _Answer:
+    q, g, stairs = facts.question, facts.growth, facts.staircase
+    assert g is not None
+    n = facts.used.readings
+    shape = _quiet_shape(facts)
+    steady = g.slope * g.span > q.page and g.low * g.span > q.page and g.still
+    late = g.slope_now > 0 and g.p_late / 0.2 <= alpha and g.slope_now * g.span / 2 > q.page
+    climbing = stairs is not None and stairs.p_value <= alpha / 2
+    proven = facts.p_value <= alpha
+    if proven and climbing and stairs is not None:
+        why = (
+            f"{stairs.jumps} upward jumps, {stairs.late} of them in the last half where a pool that fills would have "
+            f"shown about {stairs.due:.1g}: {rate(stairs.slope, facts)} over whole periods, "
+            f"{rate(stairs.slope_now, facts)} now"
+        )
+        return _Answer(Leak.LEAK, Shape.STAIRCASE, why, n)
+    if proven and (steady or late):
+        if stairs is not None:
+            why = f"growth of {rate(g.slope, facts)} within the plateaus of a staircase of {stairs.jumps} jumps"
+            return _Answer(Leak.LEAK, Shape.STAIRCASE, why, n)
+        shape = Shape.SAWTOOTH if facts.fast_sawtooth else Shape.LINEAR
+        where = f" between {len(facts.late_jumps)} jumps" if facts.late_jumps else ""
+        began = f"; {rate(g.slope_now, facts)} in the last half" if not steady else ""
+        beyond = f", above the limit of {rate((q.limit or 0) / facts.per_factor, facts)}" if q.limit else ""
+        why = f"it grows by {rate(g.slope, facts)} ({_interval(s, facts)}){where} and has not stopped{began}{beyond}"
+        return _Answer(Leak.LEAK, shape, why, n)
+    if shape is Shape.FLAT and steady and g.p_value <= alpha:
+        shape = Shape.LINEAR
+    verdict = _unsettled(facts, s)
+    return _Answer(verdict, shape, _quiet_why(facts, verdict, shape, s), n)
+
+
+def _quiet_shape(facts: Examined) -> Shape:
+    """The name of a series in which no growth was proven."""
+    q, g = facts.question, facts.growth
+    assert g is not None
+    ups = [j for j in facts.late_jumps if j.size > 0]
+    if facts.fast_sawtooth:
+        return Shape.SAWTOOTH
+    middle = float(facts.used.first_x[0] + facts.used.last_x[-1]) / 2
+    if len(ups) >= 3:
+        thinned = sum(j.x > middle for j in ups) <= 1
+        return Shape.WARM_UP if thinned else Shape.STAIRCASE
+    if facts.late_jumps:
+        return Shape.STEP
+    tail = float(np.median(facts.used.low))
+    begun = float(np.median(facts.main.low[: max(1, len(facts.main) // 100)]))
+    least = max(3 * q.page, 4 * g.noise)
+    if len(facts.used) < len(facts.main) and tail - begun > least:
+        return Shape.WARM_UP
+    if g.curve_size < 0 and g.warm > 0.8 and -g.curve_size > least:
+        return Shape.WARM_UP
+    if len(facts.used) == len(facts.main) and any(j.size > 0 for j in facts.jumps):
+        return Shape.STEP
+    return Shape.FLAT
+
+
+def _unsettled(facts: Examined, s: _Slopes) -> Leak:
+    """NO_LEAK or INCONCLUSIVE where no leak was proven."""
+    q, g = facts.question, facts.growth
+    assert g is not None
+    assert s.high is not None
+    if q.limit is not None:
+        page_slope = q.page / g.span
+        highest = max(s.high, page_slope) * facts.per_factor
+        return Leak.NO_LEAK if highest <= q.limit and not _stairs_open(facts) else Leak.INCONCLUSIVE
+    if g.p_value <= _SUGGESTIVE and g.slope * g.span > q.page and g.still:
+        return Leak.INCONCLUSIVE
+    if facts.quantised and g.down == 0 and g.up >= 2 and float(np.ptp(facts.used.low)) > q.page:
+        return Leak.INCONCLUSIVE
+    return Leak.INCONCLUSIVE if _stairs_open(facts) else Leak.NO_LEAK
+
+
+def _stairs_open(facts: Examined) -> bool:
+    """Pools that jumped in the last third, or a staircase with more than one late jump, may not be done."""
+    ups = [j for j in facts.late_jumps if j.size > 0]
+    if not ups:
+        return False
+    start, end = float(facts.used.first_x[0]), float(facts.used.last_x[-1])
+    recent = ups[-1].x > end - (end - start) / 4 and len(ups) >= 2
+    return recent or (facts.staircase is not None and facts.staircase.late > 1)
+
+
+def _quiet_why(facts: Examined, verdict: Leak, shape: Shape, s: _Slopes) -> str:
+    q, g = facts.question, facts.growth
+    assert g is not None
+    assert s.detectable is not None
+    parts = []
+    ups = [j for j in facts.late_jumps if j.size > 0]
+    if ups:
+        sizes = ", ".join(amount(j.size, q) for j in ups[:4])
+        parts.append(f"{len(ups)} upward {'jump' if len(ups) == 1 else 'jumps'} ({sizes}), not counted as slope")
+    elif shape is Shape.WARM_UP:
+        parts.append(f"it rose by {amount(facts.grown, q)} while warming up")
+    if facts.quantised and g.up + g.down:
+        parts.append(f"{g.up} moves up and {g.down} down, where {PROOF_MOVES} up and none down would prove growth")
+    elif g.up + g.down == 0:
+        parts.append("it did not move after the warm-up")
+    else:
+        parts.append(f"slope {_interval(s, facts)}")
+    parts.append(f"smallest detectable {rate(s.detectable, facts)}")
+    if verdict is Leak.INCONCLUSIVE:
+        need = _needed_span(facts, s)
+        if need is not None and need > s.span:
+            parts.append(f"would need {span_text(need, q)}")
+    return "; ".join(parts)
+
+
+def _interval(s: _Slopes, facts: Examined) -> str:
+    if s.low is None or s.high is None:
+        return "unknown"
+    return f"98 % interval {rate(s.low, facts)} to {rate(s.high, facts)}"
+
+
+def _needed_span(facts: Examined, s: _Slopes) -> float | None:
+    """How much ``x`` it takes to detect the limit, or without one the slope found. The error of a slope falls with
+    the 1.5th power of the span."""
+    q = facts.question
+    target: float | None = q.limit / facts.per_factor if q.limit else s.slope
+    if s.detectable is None or target is None or target <= 0 or s.span <= 0:
+        return None
+    by_noise = s.span * float((s.detectable / target) ** (2 / 3))
+    skipped = float(facts.used.first_x[0] - facts.main.first_x[0]) if len(facts.used) else 0.0
+    return max(by_noise, PROOF_MOVES * q.page / target) + skipped
+
+
+def _within_cap(facts: Examined, answer: _Answer, s: _Slopes) -> _Answer:
+    cap = facts.question.cap
+    if cap is None or answer.verdict is not Leak.LEAK:
+        return answer
+    left = cap - facts.grown
+    if left <= 0:
+        return replace(answer, why=f"{answer.why}; it is {amount(-left, facts.question)} past its declared cap")
+    when = ""
+    if s.slope is not None and s.slope > 0:
+        when = f", which it would reach in {span_text(left / s.slope, facts.question)} more"
+    why = f"{answer.why}; but {amount(facts.grown, facts.question)} is inside the declared cap of "
+    return replace(answer, verdict=Leak.INCONCLUSIVE, why=f"{why}{amount(cap, facts.question)}{when}")
+
+
+def _with_restart(facts: Examined, answer: _Answer) -> _Answer:
+    lives = len(facts.lives.spans)
+    what = "the process died: it fell to near nothing" if facts.lives.died else f"{lives} lifetimes, cut at each start"
+    verdict = answer.verdict
+    if facts.lives.died and verdict is Leak.INCONCLUSIVE and facts.growth is None:
+        verdict = Leak.NO_LEAK
+    why = f"{what}; in the longest lifetime {answer.why}"
+    return replace(answer, shape=Shape.RESTART, why=why, verdict=verdict)
+
+
+def _judgement(facts: Examined, answer: _Answer, s: _Slopes) -> SeriesJudgement:
+    q, g, f = facts.question, facts.growth, facts.per_factor
+    last = float(facts.blocks.last[-1]) if len(facts.blocks) else None
+    headroom = q.total - last if q.total is not None and last is not None else None
+    growing = answer.verdict is not Leak.NO_LEAK and s.slope is not None and s.slope > 0
+    slope = s.slope if growing else None
+    cap_left = q.cap - facts.grown if q.cap is not None else None
+
+    def scaled(value: float | None) -> float | None:
+        return None if value is None else value * f
+
+    per_hour = q.total and s.slope is not None and q.per == "hour"
+    return SeriesJudgement(
+        verdict=answer.verdict,
+        shape=answer.shape,
+        per=q.per,
+        why=answer.why,
+        points=facts.points,
+        used_points=answer.used,
+        slope=scaled(s.slope),
+        slope_low=scaled(s.low),
+        slope_high=scaled(s.high),
+        slope_now=scaled(s.now),
+        percent_per_hour=100.0 * s.slope * f / q.total if per_hour and q.total and s.slope is not None else None,
+        smallest_detectable=scaled(s.detectable),
+        needed_span=_needed_span(facts, s) if answer.verdict is Leak.INCONCLUSIVE else None,
+        headroom=headroom,
+        time_to_exhaustion=headroom / slope / f if headroom is not None and slope else None,
+        time_to_cap=cap_left / slope / f if cap_left is not None and slope and cap_left > 0 else None,
+        name=q.name,
+        unit=q.unit,
+        evidence=_evidence(facts) if g is not None else Evidence(jumps=_jumps(facts), segments=_segments(facts)),
+    )
+
+
+def _jumps(facts: Examined) -> tuple[Jump, ...]:
+    return tuple(Jump(j.x, j.size) for j in facts.jumps)
+
+
+def _segments(facts: Examined) -> tuple[Segment, ...]:
+    b = facts.blocks
+    return tuple(
+        Segment(float(b.first_x[a]), float(b.last_x[z - 1]), int(b.count[a:z].sum())) for a, z in facts.lives.spans
+    )
+
+
+def _evidence(facts: Examined) -> Evidence:
+    g, stairs = facts.growth, facts.staircase
+    assert g is not None
+    half = g.span / 2
+    return Evidence(
+        jumps=_jumps(facts),
+        segments=_segments(facts),
+        tau=g.tau,
+        rho=g.rho,
+        noise=g.noise,
+        block=facts.main.width,
+        p_value=facts.p_value,
+        judged_from=float(facts.used.first_x[0]),
+        judged_to=float(facts.used.last_x[-1]),
+        growth=g.slope * g.span,
+        jump_rate=stairs.late / half * facts.per_factor if stairs else None,
+        jumps_due=stairs.due if stairs else None,
+        load_effect=g.load_effect,
+        line_x=tuple(float(v) for v in g.x),
+        line_y=tuple(float(v) for v in g.fitted),
+    )

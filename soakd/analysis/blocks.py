@@ -1,0 +1,226 @@
+"""Readings summed up in blocks: what the judge works on, offline and online, whatever the number of readings.
+
+A block keeps what can be merged with its neighbour, so that a series of any length stays within a fixed number of
+blocks by doubling their width. Its level is its lowest reading (the second lowest of eight or more, so that a single
+bad reading does not count): memory not given back shows in the minima.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from soakd.analysis.series import Floats
+
+MOST_BLOCKS = 240
+_READINGS_A_BLOCK = 8
+_ROBUST_FROM = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """Arrays of one length in order of ``x``. ``x`` is the mean of the block's readings, ``first_x``/``last_x`` its
+    ends, ``low`` its level, ``up``/``up_x`` the largest rise between neighbouring readings and where, ``down``/
+    ``down_x`` the largest fall, ``square`` the sum of squared differences, ``width`` in units of ``x``
+    (0: each block is one reading)."""
+
+    x: Floats
+    first_x: Floats
+    last_x: Floats
+    count: NDArray[np.int64]
+    low: Floats
+    high: Floats
+    last: Floats
+    up: Floats
+    up_x: Floats
+    down: Floats
+    down_x: Floats
+    square: Floats
+    load: Floats | None
+    width: float
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def part(self, keep: NDArray[np.bool_]) -> Blocks:
+        """The blocks where ``keep``."""
+        return Blocks(
+            x=self.x[keep],
+            first_x=self.first_x[keep],
+            last_x=self.last_x[keep],
+            count=self.count[keep],
+            low=self.low[keep],
+            high=self.high[keep],
+            last=self.last[keep],
+            up=self.up[keep],
+            up_x=self.up_x[keep],
+            down=self.down[keep],
+            down_x=self.down_x[keep],
+            square=self.square[keep],
+            load=None if self.load is None else self.load[keep],
+            width=self.width,
+        )
+
+    @property
+    def readings(self) -> int:
+        return int(self.count.sum())
+
+
+def clean(x: Floats, y: Floats, load: Floats | None = None) -> tuple[Floats, Floats, Floats | None]:
+    """In order of ``x``, without what is not a number, one reading (the mean) for each ``x``.
+
+    Raises ValueError where the lengths differ.
+    """
+    if len(x) != len(y) or (load is not None and len(load) != len(x)):
+        raise ValueError(f"x has {len(x)} readings, y {len(y)}, load {'none' if load is None else len(load)}")
+    x, y = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
+    load = None if load is None else np.asarray(load, dtype=np.float64)
+    good = np.isfinite(x) & np.isfinite(y)
+    if load is not None:
+        good &= np.isfinite(load)
+    order = np.argsort(x[good], kind="stable")
+    x, y = x[good][order], y[good][order]
+    load = None if load is None else load[good][order]
+    if len(x) and np.any(np.diff(x) == 0):
+        x, inverse, counts = np.unique(x, return_inverse=True, return_counts=True)
+        y = np.bincount(inverse, y) / counts
+        load = None if load is None else np.bincount(inverse, load) / counts
+    return x, y, load
+
+
+def summarise(x: Floats, y: Floats, load: Floats | None = None, most: int = MOST_BLOCKS) -> Blocks:
+    """Blocks of equal width over clean readings: one reading each up to ``most`` readings, else at most ``most``."""
+    n = len(x)
+    if n == 0:
+        e = np.empty(0)
+        return Blocks(e, e, e, np.empty(0, np.int64), e, e, e, e, e, e, e, e, None, 0.0)
+    if n <= most:
+        starts, width = np.arange(n), 0.0
+    else:
+        wanted = int(np.clip(n // _READINGS_A_BLOCK, most // 2, most))
+        width = float(x[-1] - x[0]) / wanted
+        index = np.minimum(((x - x[0]) / width).astype(np.int64), wanted - 1)
+        starts = np.flatnonzero(np.diff(index, prepend=-1))
+    ends = np.append(starts[1:], n)
+    count = ends - starts
+    rise = np.diff(y, prepend=y[0])
+    up, down = np.maximum.reduceat(rise, starts), np.minimum.reduceat(rise, starts)
+    owner = np.repeat(np.arange(len(starts)), count)
+    low, high = np.minimum.reduceat(y, starts), np.maximum.reduceat(y, starts)
+    # mean x of the readings, not the block's middle: a block half in a gap stands where its readings are
+    return Blocks(
+        x=np.add.reduceat(x, starts) / count,
+        first_x=x[starts],
+        last_x=x[ends - 1],
+        count=count,
+        low=np.where(count >= _ROBUST_FROM, _second_lowest(y, owner, low, starts), low),
+        high=high,
+        last=y[ends - 1],
+        up=up,
+        up_x=x[_first_true(rise == up[owner], starts)],
+        down=down,
+        down_x=x[_first_true(rise == down[owner], starts)],
+        square=np.add.reduceat(rise * rise, starts),
+        load=None if load is None else np.add.reduceat(load, starts) / count,
+        width=width,
+    )
+
+
+def _first_true(flags: NDArray[np.bool_], starts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Index of the first True from each start on (each block has one)."""
+    hits = np.flatnonzero(flags)
+    return hits[np.searchsorted(hits, starts)]
+
+
+def _second_lowest(y: Floats, owner: NDArray[np.int64], low: Floats, starts: NDArray[np.int64]) -> Floats:
+    others = y.copy()
+    others[_first_true(y == low[owner], starts)] = np.inf
+    second = np.minimum.reduceat(others, starts)
+    return np.where(np.isfinite(second), second, low)
+
+
+@dataclass(slots=True)
+class BlockBuilder:
+    """Blocks of a growing series: constant time per reading, at most ``2 * MOST_BLOCKS`` rows of memory.
+
+    Rows hold first_x, last_x, sum of x, count, lowest, second lowest, highest, last, up, up_x, down, down_x, square,
+    sum of load, count of load.
+    """
+
+    width: float = 0.0
+    rows: list[list[float]] = field(default_factory=list)
+    last_x: float = -np.inf
+    last_y: float = np.nan
+    refused: int = 0
+
+    def add(self, x: float, y: float, load: float | None = None) -> None:
+        """A reading; one that is not a number, or older than the last, is counted in ``refused`` and left out."""
+        if not (np.isfinite(x) and np.isfinite(y)) or x <= self.last_x:
+            self.refused += 1
+            return
+        rise = 0.0 if not self.rows else y - self.last_y
+        self.last_x, self.last_y = x, y
+        known = load is not None and bool(np.isfinite(load))
+        held = load if known and load is not None else 0.0
+        row = [x, x, x, 1.0, y, np.inf, y, y, rise, x, rise, x, rise * rise, held, float(known)]
+        if self.rows and self.width > 0 and x < self.rows[-1][0] - self._offset(self.rows[-1][0]) + self.width:
+            self.rows[-1] = _merge(self.rows[-1], row)
+            return
+        self.rows.append(row)
+        if len(self.rows) > 2 * MOST_BLOCKS:
+            self._widen()
+
+    def _offset(self, x: float) -> float:
+        return (x - self.rows[0][0]) % self.width
+
+    def _widen(self) -> None:
+        origin = self.rows[0][0]
+        span = self.last_x - origin
+        self.width = max(self.width * 2.0, span / MOST_BLOCKS)
+        merged: list[list[float]] = []
+        place = -1
+        for row in self.rows:
+            mine = int((row[0] - origin) / self.width)
+            if mine == place:
+                merged[-1] = _merge(merged[-1], row)
+            else:
+                merged.append(row)
+                place = mine
+        self.rows = merged
+
+    def blocks(self) -> Blocks:
+        """What has been read so far."""
+        if not self.rows:
+            return summarise(np.empty(0), np.empty(0))
+        a = np.array(self.rows)
+        count = a[:, 3].astype(np.int64)
+        robust = (count >= _ROBUST_FROM) & np.isfinite(a[:, 5])
+        loaded = bool((a[:, 14] > 0).all())
+        return Blocks(
+            x=a[:, 2] / a[:, 3],
+            first_x=a[:, 0],
+            last_x=a[:, 1],
+            count=count,
+            low=np.where(robust, a[:, 5], a[:, 4]),
+            high=a[:, 6],
+            last=a[:, 7],
+            up=a[:, 8],
+            up_x=a[:, 9],
+            down=a[:, 10],
+            down_x=a[:, 11],
+            square=a[:, 12],
+            load=a[:, 13] / a[:, 14] if loaded else None,
+            width=self.width,
+        )
+
+
+def _merge(a: list[float], b: list[float]) -> list[float]:
+    low, second = (a[4], min(a[5], b[4])) if a[4] <= b[4] else (b[4], min(b[5], a[4]))
+    up, up_x = (a[8], a[9]) if a[8] >= b[8] else (b[8], b[9])
+    down, down_x = (a[10], a[11]) if a[10] <= b[10] else (b[10], b[11])
+    return [
+        a[0], b[1], a[2] + b[2], a[3] + b[3], low, second, max(a[6], b[6]), b[7],
+        up, up_x, down, down_x, a[12] + b[12], a[13] + b[13], a[14] + b[14],
+    ]  # fmt: skip

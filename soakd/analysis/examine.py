@@ -1,0 +1,177 @@
+"""What there is to see in one series, before any verdict: lifetimes, warm-up, jumps, sawtooth, staircase, growth."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from soakd.analysis.blocks import Blocks, clean, summarise
+from soakd.analysis.growth import FEWEST_BLOCKS, Growth, is_quantised, measure_growth, sign_probability, within
+from soakd.analysis.series import SeriesQuestion
+from soakd.analysis.shape import (
+    FoundJump,
+    Lifetimes,
+    Sawtooth,
+    Staircase,
+    find_jumps,
+    find_sawtooth,
+    find_staircase,
+    is_fast_sawtooth,
+    lifetimes,
+    spread_out,
+)
+
+SECONDS_PER_HOUR = 3600.0
+DEFAULT_WARMUP_S = 600.0
+FEWEST_AFTER_WARMUP = 10
+_NOISE_FLOOR = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """The facts on one series. ``main`` is the longest lifetime, ``used`` what of it was judged (after the warm-up),
+    ``jumps`` are all of the main lifetime, ``late_jumps`` those in ``used``. ``p_value`` is the smallest honest one for
+    growth above the limit (or any), 1 where nothing could be tested."""
+
+    question: SeriesQuestion
+    points: int
+    lives: Lifetimes
+    blocks: Blocks
+    main: Blocks
+    used: Blocks
+    jumps: tuple[FoundJump, ...]
+    late_jumps: tuple[FoundJump, ...]
+    sawtooth: Sawtooth | None
+    fast_sawtooth: bool
+    staircase: Staircase | None
+    growth: Growth | None
+    plateau: Growth | None
+    other_slopes: tuple[float | None, ...]
+    p_value: float
+    quantised: bool
+
+    @property
+    def per_factor(self) -> float:
+        """From units of ``x`` to the unit of ``per``."""
+        return SECONDS_PER_HOUR if self.question.per == "hour" else 1.0
+
+    @property
+    def grown(self) -> float:
+        """How far the main lifetime's level rose from its lowest start to its end."""
+        return float(self.main.low[-1] - self.main.low[0]) if len(self.main) else 0.0
+
+
+def examine(question: SeriesQuestion) -> Examined:
+    """Raises ValueError where the arrays differ in length."""
+    x, y, load = clean(question.x, question.y, question.load)
+    return examine_blocks(question, summarise(x, y, load))
+
+
+def examine_blocks(question: SeriesQuestion, b: Blocks) -> Examined:
+    """The same over blocks already made (``question``'s arrays are not read)."""
+    lives = lifetimes(b, question.starts)
+    spans = sorted(lives.spans, key=lambda s: b.last_x[s[1] - 1] - b.first_x[s[0]], reverse=True)
+    a, z = spans[0] if spans else (0, 0)
+    main = _slice(b, a, z)
+    page = question.page
+    jumps = find_jumps(main, page)
+    begin = _after_warmup(question, main)
+    used = _slice(main, begin, len(main))
+    late = within(jumps, begin, len(main))
+    tooth = find_sawtooth(used, late, page)
+    stairs = None
+    growth = plateau = None
+    if tooth is not None:
+        growth = measure_growth(summarise(tooth.x, tooth.low), (), page, float(main.first_x[0]), curves=False)
+    elif len(used):
+        growth = measure_growth(used, late, page, float(main.first_x[0]))
+        stairs = _staircase(late, main, used)
+        plateau = _last_plateau(used, late, page)
+    others = tuple(_slope_of(question, _slice(b, *s)) for s in spans[1:5])
+    quantised = tooth is None and growth is not None and is_quantised(growth, page)
+    return Examined(
+        question=question,
+        points=b.readings,
+        lives=lives,
+        blocks=b,
+        main=main,
+        used=used,
+        jumps=jumps,
+        late_jumps=late,
+        sawtooth=tooth,
+        fast_sawtooth=tooth is None and is_fast_sawtooth(used, page),
+        staircase=stairs,
+        growth=growth,
+        plateau=plateau,
+        other_slopes=others,
+        p_value=_p_value(question, growth, stairs, plateau, quantised),
+        quantised=quantised,
+    )
+
+
+def _slice(b: Blocks, start: int, end: int) -> Blocks:
+    keep = np.zeros(len(b), dtype=bool)
+    keep[start:end] = True
+    return b.part(keep)
+
+
+def _after_warmup(question: SeriesQuestion, main: Blocks) -> int:
+    """Index of the first block after the warm-up; a short series is used whole, its warm-up is in the curves."""
+    if not len(main):
+        return 0
+    span = float(main.last_x[-1] - main.first_x[0])
+    if question.warmup is not None:
+        skip = question.warmup
+    else:
+        skip = span / 4
+        if question.per == "hour":
+            skip = min(skip, DEFAULT_WARMUP_S)
+    begin = int(np.searchsorted(main.first_x, main.first_x[0] + skip - 1e-9 * span))
+    if question.warmup is None and len(main) - begin < FEWEST_AFTER_WARMUP:
+        return 0
+    return min(begin, len(main))
+
+
+def _staircase(late: tuple[FoundJump, ...], main: Blocks, used: Blocks) -> Staircase | None:
+    start, end = float(used.first_x[0]), float(used.last_x[-1])
+    if not spread_out(late, end - start):
+        return None
+    return find_staircase(late, float(main.first_x[0]), start, end)
+
+
+def _last_plateau(used: Blocks, late: tuple[FoundJump, ...], page: float) -> Growth | None:
+    """Growth since the last upward jump alone: what is said after pools have stopped growing."""
+    ups = [j.index for j in late if j.size > 0]
+    if not ups:
+        return None
+    part = _slice(used, ups[-1] + 1, len(used))
+    return measure_growth(part, (), page, float(used.first_x[0])) if len(part) >= FEWEST_BLOCKS else None
+
+
+def _slope_of(question: SeriesQuestion, life: Blocks) -> float | None:
+    used = _slice(life, _after_warmup(question, life), len(life))
+    growth = measure_growth(used, find_jumps(used, question.page), question.page, float(life.first_x[0]))
+    return growth.slope if growth else None
+
+
+def _p_value(
+    question: SeriesQuestion,
+    growth: Growth | None,
+    stairs: Staircase | None,
+    plateau: Growth | None,
+    quantised: bool,
+) -> float:
+    p = 1.0
+    factor = SECONDS_PER_HOUR if question.per == "hour" else 1.0
+    limit = (question.limit or 0.0) / factor
+    if growth is not None and growth.slope_now > 0:
+        p = growth.p_value if limit <= 0 else growth.p_above(limit)
+        if quantised:
+            p = max(p, sign_probability(growth.up, growth.down))
+        # what was found on plateaus cut short by jumps must show on the last one too
+        if plateau is not None and is_quantised(plateau, question.page):
+            p = max(p, sign_probability(plateau.up, plateau.down))
+    if stairs is not None and stairs.slope > limit:
+        p = min(1.0, 2.0 * min(p, stairs.p_value))
+    return p

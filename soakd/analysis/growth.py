@@ -1,0 +1,198 @@
+"""Growth within the plateaus of one lifetime: slope, interval, p-value and whether it still goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.stats import binom
+
+from soakd.analysis.blocks import Blocks
+from soakd.analysis.critical import critical_value, tail_probability
+from soakd.analysis.series import Floats
+from soakd.analysis.shape import FoundJump, moves
+from soakd.analysis.slope import WARM_UP_SHARES, TrendFit, fit_trend, warm_up_curves
+
+FEWEST_BLOCKS = 8
+INTERVAL_TAIL = 0.01
+"""One-sided tail of the interval that is reported: 98 %."""
+
+_POWER_TAIL = 0.01
+_FULL_SHARE, _LATE_SHARE = 0.8, 0.2
+"""How the level is split between 'grew over the whole run' and 'grows in the last half'."""
+
+PROOF_MOVES = 7
+"""Moves of one page that must all go up before chance (2**-7 < 1 %) is ruled out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """Per unit of ``x``. ``ratio`` is how many ``sd`` of evidence; ``p_value`` is for growth at all, ``p_late`` that
+    of the last half alone, ``reach`` the half-width of the 98 % interval. ``up``/``down`` count moves of the level."""
+
+    slope: float
+    sd: float
+    reach: float
+    p_value: float
+    p_late: float
+    slope_now: float
+    now_sd: float
+    span: float
+    points: int
+    rho: float
+    noise: float
+    warm: float
+    tau: float | None
+    curve_size: float
+    load_effect: float | None
+    detectable: float
+    up: int
+    down: int
+    still: bool
+    x: Floats
+    fitted: Floats
+
+    @property
+    def low(self) -> float:
+        return self.slope - self.reach
+
+    @property
+    def high(self) -> float:
+        return self.slope + self.reach
+
+    def p_above(self, limit: float) -> float:
+        """One-sided p-value of a slope above ``limit``."""
+        if self.sd <= 0:
+            return 0.0 if self.slope > limit else 1.0
+        return tail_probability((self.slope - limit) / self.sd, self.rho, self.points)
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    b: Blocks
+    fixed: Floats | None
+    has_load: bool
+
+
+def _columns(b: Blocks, jumps: Sequence[FoundJump]) -> _Part:
+    """Drop each jump's own block (its level is neither before nor after) and make a column for each jump."""
+    single = b.width == 0.0
+    keep = np.ones(len(b), dtype=bool)
+    columns = []
+    for j in jumps:
+        if not single:
+            keep[j.index] = False
+        columns.append((np.arange(len(b)) >= j.index).astype(np.float64))
+    part = b.part(keep)
+    columns = [c[keep] for c in columns]
+    columns = [c for c in columns if 0 < c.sum() < len(c)]
+    load = part.load
+    has_load = load is not None and float(np.ptp(load)) > 0
+    if has_load and load is not None:
+        columns.append(load)
+    return _Part(part, np.column_stack(columns) if columns else None, has_load)
+
+
+def within(jumps: Sequence[FoundJump], start: int, end: int) -> tuple[FoundJump, ...]:
+    """The jumps inside blocks start..end, renumbered from start."""
+    return tuple(replace(j, index=j.index - start) for j in jumps if start < j.index < end)
+
+
+def measure_growth(
+    b: Blocks, jumps: Sequence[FoundJump], page: float, origin: float, *, curves: bool = True
+) -> Growth | None:
+    """Fit the blocks with a step at each jump, the load and a warm-up; None where fewer than eight blocks are left.
+
+    ``origin`` is where the process began (units of ``x``).
+    """
+    part = _columns(b, jumps)
+    if len(part.b) < FEWEST_BLOCKS or part.b.x[-1] <= part.b.x[0]:
+        return None
+    fit = _fit(part, origin, curves)
+    span = float(part.b.last_x[-1] - part.b.first_x[0]) or 1.0
+    # readings are known to a page: uniform error at both ends of a line
+    sd = float(np.hypot(fit.sd, 0.29 * page / span))
+    points = len(part.b)
+    late = _late_half(part, origin)
+    now, now_sd = (late.slope, late.sd) if late else (fit.slope, sd)
+    up, down = _moves_between_jumps(part)
+    reach = critical_value(INTERVAL_TAIL, fit.rho, points) * sd
+    p = tail_probability(fit.slope / sd if sd > 0 else fit.ratio, fit.rho, points)
+    p_late = tail_probability(late.ratio, late.rho, points // 2) if late else 1.0
+    still = _still_going(fit.slope, now, now_sd)
+    detectable = (critical_value(INTERVAL_TAIL, fit.rho, points) + 2.33) * sd
+    tau = None
+    if fit.curve is not None and fit.warm > 0.5:
+        width = float(part.b.x[-1] - part.b.x[0])
+        tau = WARM_UP_SHARES[fit.curve] * width if fit.curve < len(WARM_UP_SHARES) else None
+    return Growth(
+        slope=fit.slope,
+        sd=sd,
+        reach=reach,
+        p_value=min(1.0, p / _FULL_SHARE, p_late / _LATE_SHARE),
+        p_late=p_late,
+        slope_now=now,
+        now_sd=now_sd,
+        span=span,
+        points=points,
+        rho=fit.rho,
+        noise=fit.noise,
+        warm=fit.warm,
+        tau=tau,
+        curve_size=fit.curve_size,
+        load_effect=fit.effects[-1] if part.has_load and fit.effects else None,
+        detectable=detectable,
+        up=up,
+        down=down,
+        still=still,
+        x=part.b.x,
+        fitted=fit.fitted,
+    )
+
+
+def _fit(part: _Part, origin: float, curves: bool) -> TrendFit:
+    candidates = warm_up_curves(part.b.x, origin) if curves else None
+    return fit_trend(part.b.x, part.b.low, part.fixed, candidates)
+
+
+def _late_half(part: _Part, origin: float) -> TrendFit | None:
+    middle = (part.b.x[0] + part.b.x[-1]) / 2
+    keep = part.b.x >= middle
+    if keep.sum() < FEWEST_BLOCKS:
+        return None
+    b = part.b.part(keep)
+    fixed = part.fixed[keep] if part.fixed is not None else None
+    if fixed is not None:
+        varied = np.ptp(fixed, axis=0) > 0
+        fixed = fixed[:, varied] if varied.any() else None
+    return fit_trend(b.x, b.low, fixed, warm_up_curves(b.x, origin))
+
+
+def _still_going(slope: float, now: float, now_sd: float) -> bool:
+    """Whether the last half may still have half the slope of the whole: a fill that has ended does not."""
+    return now + 1.64 * now_sd >= 0.5 * slope and now > 0
+
+
+def _moves_between_jumps(part: _Part) -> tuple[int, int]:
+    """Ups and downs of the level, leaving out those at a jump's column."""
+    if part.fixed is None:
+        return moves(part.b.low)
+    steps = part.fixed.shape[1] - (1 if part.has_load else 0)
+    at_jump = np.zeros(len(part.b) - 1, dtype=bool)
+    for c in range(steps):
+        at_jump |= np.diff(part.fixed[:, c]) != 0
+    change = np.diff(part.b.low)[~at_jump]
+    return int((change > 0).sum()), int((change < 0).sum())
+
+
+def sign_probability(up: int, down: int) -> float:
+    """Chance of ``up`` or more rises among the moves, were a rise as likely as a fall."""
+    total = up + down
+    return float(binom.sf(up - 1, total, 0.5)) if total else 1.0
+
+
+def is_quantised(growth: Growth, page: float) -> bool:
+    """Whether the level rests between a few moves, all but all one way: then only the moves are evidence."""
+    total = growth.up + growth.down
+    return page > 0 and total < 30 and total < 0.5 * growth.points and growth.down <= 0.1 * total

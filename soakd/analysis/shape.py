@@ -1,0 +1,224 @@
+"""What a series of blocks looks like: lifetimes, jumps, sawteeth, staircases. Pure, over Blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import poisson
+
+from soakd.analysis.blocks import Blocks
+from soakd.analysis.series import Floats
+
+_MAD = 1.4826
+_REACH = 3
+"""Blocks on each side of a jump whose median says what the level was."""
+
+_DEAD_SHARE = 0.15
+"""Below this share of the level before, a process is gone, not smaller."""
+
+_FALL_SHARE = 0.3
+"""A fall by more than this share of the level starts a new lifetime."""
+
+_JUMP_SIGMAS = 6.0
+_JUMP_PAGES = 3.0
+_JUMP_SHARE = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Lifetimes:
+    """Slices of the blocks that belong to one process each; ``died`` where one fell to near nothing."""
+
+    spans: tuple[tuple[int, int], ...]
+    died: bool
+    declared: bool
+
+
+@dataclass(frozen=True, slots=True)
+class FoundJump:
+    """A jump in block ``index``: the blocks after it are on another level by ``size``."""
+
+    index: int
+    x: float
+    size: float
+
+
+@dataclass(frozen=True, slots=True)
+class Sawtooth:
+    """Troughs of a series that climbs and falls: their ``x`` and level."""
+
+    x: Floats
+    low: Floats
+    falls: int
+
+
+@dataclass(frozen=True, slots=True)
+class Staircase:
+    """Upward jumps that go on. ``p_value``: chance of as many (or more) late jumps if they were records of a steady
+    demand, whose rate falls as 1/x. ``slope`` is over whole periods, ``slope_now`` over the last half, per unit of
+    ``x``; ``spread`` is the standard error of ``slope``."""
+
+    jumps: int
+    late: int
+    due: float
+    p_value: float
+    slope: float
+    slope_now: float
+    spread: float
+
+
+def lifetimes(b: Blocks, starts: Sequence[float]) -> Lifetimes:
+    """Cut at declared starts and at falls to near nothing; what is near nothing belongs to no lifetime."""
+    n = len(b)
+    cuts = {int(np.searchsorted(b.first_x, s)) for s in starts if n and b.first_x[0] < s <= b.last_x[-1]}
+    declared = bool(cuts)
+    level = np.maximum.accumulate(b.low) if n else b.low
+    top = float(level[-1]) if n else 0.0
+    dead = (b.low <= _DEAD_SHARE * level) & (top > 0) & (level > _DEAD_SHARE * top)
+    edges = np.flatnonzero(np.diff(dead.astype(np.int8)) != 0) + 1
+    cuts |= {int(e) for e in edges}
+    bounds = [0, *sorted(c for c in cuts if 0 < c < n), n]
+    spans = tuple((a, z) for a, z in pairwise(bounds) if z > a and not dead[a:z].all())
+    return Lifetimes(spans, bool(dead.any()), declared)
+
+
+def step_scale(b: Blocks, page: float) -> float:
+    """How much neighbouring readings differ when nothing happens; at least a page."""
+    inner = b.count > 3
+    if inner.sum() >= max(4, len(b) // 4):
+        usual = (b.square - b.up**2 - b.down**2)[inner] / (b.count[inner] - 2)
+        return max(float(np.sqrt(np.median(np.maximum(usual, 0.0)))), page)
+    rise = np.where(b.up > 0, b.up, b.down)[1:]
+    if not len(rise):
+        return page
+    return max(float(_MAD * np.median(np.abs(rise - np.median(rise)))), page)
+
+
+def level_changes(low: Floats, single: bool) -> Floats:
+    """For each block, the median level after it minus the median level before it, less what the usual slope makes of
+    the distance (``single``: the block itself is after, since it is one reading)."""
+    n = len(low)
+    place = np.arange(n, dtype=np.float64)
+    changes, distance = _across(low, single), _across(place, single)
+    inner = distance > 0
+    if not inner.any():
+        return np.zeros(n)
+    usual = float(np.median(changes[inner] / distance[inner]))
+    return np.where(inner, changes - usual * distance, 0.0)
+
+
+def _across(low: Floats, single: bool) -> Floats:
+    n = len(low)
+    padded = np.concatenate([np.full(_REACH, np.nan), low, np.full(_REACH + 1, np.nan)])
+    windows = np.lib.stride_tricks.sliding_window_view(padded, _REACH)
+    shift = 0 if single else 1
+    before, after = windows[:n], windows[_REACH + shift : _REACH + shift + n]
+    changes = np.zeros(n)
+    inside = slice(1, n if single else n - 1)
+    changes[inside] = np.nanmedian(after[inside], axis=1) - np.nanmedian(before[inside], axis=1)
+    return changes
+
+
+def find_jumps(b: Blocks, page: float) -> tuple[FoundJump, ...]:
+    """Isolated sustained changes of level, up or down, that the noise between neighbours does not explain."""
+    n = len(b)
+    if n < 6:
+        return ()
+    single = b.width == 0.0
+    excess = level_changes(b.low, single)
+    block_scale = max(float(_MAD * np.median(np.abs(excess))), page)
+    raw = np.where(np.abs(b.up) >= np.abs(b.down), b.up, b.down)
+    raw_usual = float(np.median(raw)) if single else 0.0
+    raw_scale = step_scale(b, page)
+    floor = max(_JUMP_PAGES * page, _JUMP_SHARE * float(np.ptp(b.low)), 1e-9 * float(np.abs(b.low).max()))
+    by_level = np.abs(excess) > _JUMP_SIGMAS * block_scale
+    sudden = np.abs(raw - raw_usual)
+    by_rise = (sudden > (_JUMP_SIGMAS + 2) * raw_scale) & (excess * raw > 0) & (np.abs(excess) >= 0.5 * sudden)
+    # a ramp is no jump: most of the change must fall on one block, or on one pair of neighbours
+    steps = np.abs(np.diff(b.low, prepend=b.low[0]))
+    steepest = np.maximum(steps, np.append(steps[1:], 0.0))
+    wanted = (by_level & (steepest >= 0.5 * np.abs(excess)) | by_rise) & (np.abs(excess) > floor)
+    found: list[FoundJump] = []
+    order = np.argsort(-np.where(wanted, np.maximum(np.abs(excess), sudden), 0.0), kind="stable")
+    taken = np.zeros(n, dtype=bool)
+    for i in order[: int(wanted.sum())]:
+        if taken[i]:
+            continue
+        taken[max(0, i - _REACH) : i + _REACH + 1] = True
+        place = b.up_x[i] if excess[i] > 0 else b.down_x[i]
+        found.append(FoundJump(int(i), float(place), float(excess[i])))
+    return tuple(sorted(found, key=lambda j: j.index))
+
+
+def find_sawtooth(b: Blocks, jumps: Sequence[FoundJump], page: float) -> Sawtooth | None:
+    """Three or more falls, each after a climb of at least half its size; None where there are fewer."""
+    falls = [j for j in jumps if j.size < 0]
+    if len(falls) < 3:
+        return None
+    bounds = [0, *(j.index for j in falls), len(b)]
+    climbs = 0
+    troughs: list[int] = []
+    for a, z in pairwise(bounds):
+        if z - a < 1:
+            continue
+        troughs.append(a + int(np.argmin(b.low[a:z])))
+    for fall, trough in zip(falls[1:], troughs[1:], strict=False):
+        peak = float(b.low[trough : fall.index + 1].max())
+        climbs += peak - float(b.low[trough]) >= 0.5 * -fall.size
+    if climbs < 2 or climbs < 0.6 * (len(falls) - 1):
+        return None
+    # the stretch before the first fall starts at no trough of its own
+    inner = np.array(troughs[1:])
+    return Sawtooth(b.x[inner], b.low[inner], len(falls))
+
+
+def is_fast_sawtooth(b: Blocks, page: float) -> bool:
+    """Climbs and falls too quick for the blocks: many blocks hold a fall much larger than any rise in them."""
+    if b.width == 0.0:
+        return False
+    swing = float(np.quantile(b.high, 0.9) - np.quantile(b.low, 0.1))
+    fallen = (b.down <= -0.5 * swing) & (b.up < 0.5 * -b.down)
+    return swing > _JUMP_PAGES * page and int(fallen.sum()) >= 3
+
+
+def find_staircase(jumps: Sequence[FoundJump], origin: float, start: float, end: float) -> Staircase | None:
+    """Three or more upward jumps in (start, end], against records of a steady demand that began at ``origin``."""
+    ups = [j for j in jumps if j.size > 0 and j.x > start]
+    if len(ups) < 3:
+        return None
+    at = np.array([j.x for j in ups])
+    size = np.array([j.size for j in ups])
+    half = (start + end) / 2
+    late = at > half
+    begun = max(start - origin, 0.02 * (end - origin))
+    due_all = float(np.log((end - origin) / begun))
+    due_late = float(np.log((end - origin) / max(half - origin, begun)))
+    p = min(1.0, 2.0 * min(poisson.sf(len(ups) - 1, due_all), poisson.sf(int(late.sum()) - 1, due_late)))
+    gaps = np.diff(at)
+    slope = float(size[1:].sum() / (at[-1] - at[0]))
+    rates = size[1:] / gaps
+    spread = float(np.std(gaps) / np.mean(gaps) + np.std(size) / np.mean(size)) * slope / np.sqrt(len(gaps))
+    return Staircase(
+        jumps=len(ups),
+        late=int(late.sum()),
+        due=due_late,
+        p_value=float(p) if rates.size else 1.0,
+        slope=slope,
+        slope_now=float(size[late].sum() / (end - half)),
+        spread=max(spread, slope / len(ups)),
+    )
+
+
+def spread_out(jumps: Sequence[FoundJump], span: float) -> bool:
+    """Whether upward jumps cover at least a third of the span."""
+    ups = [j.x for j in jumps if j.size > 0]
+    return len(ups) >= 3 and max(ups) - min(ups) >= span / 3
+
+
+def moves(low: Floats) -> tuple[int, int]:
+    """How many times the level went up and down between neighbouring blocks."""
+    steps: NDArray[np.float64] = np.diff(low)
+    return int((steps > 0).sum()), int((steps < 0).sum())
