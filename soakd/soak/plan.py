@@ -10,8 +10,9 @@ from pydantic import ValidationError
 from soakd.clock import FastClock
 from soakd.config import Loaded, read_secret
 from soakd.load.arrivals import Idle
+from soakd.load.canary import CanarySpec
 from soakd.load.prompts import PromptSpec
-from soakd.load.spec import CanaryPlan, LoadSpec, Stage, TargetSpec, Timeouts
+from soakd.load.spec import LoadSpec, Stage, TargetSpec, Timeouts
 from soakd.model import TargetInfo
 from soakd.registry import plugins
 
@@ -104,7 +105,7 @@ def target_spec(loaded: Loaded, info: TargetInfo) -> TargetSpec:
 
 
 def load_spec(
-    loaded: Loaded, info: TargetInfo, prompts: PromptSpec, canary: CanaryPlan | None, clock: FastClock | None
+    loaded: Loaded, info: TargetInfo, prompts: PromptSpec, canary: CanarySpec | None, clock: FastClock | None
 ) -> LoadSpec:
     load = loaded.config.load
     patience = load.timeouts

@@ -1,0 +1,85 @@
+"""Load windows as the journal keeps them, and the totals of a run merged from them.
+
+The load process's own totals are exact; these are for a run that ended without them (kill -9, power loss).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from pydantic import Base64Bytes, TypeAdapter
+
+from soakd.journal.records import Blob
+from soakd.load.messages import Counts, Done, Histograms, SelfCheck, StageTotals, Window, merge_counts
+from soakd.load.reports import pack_histograms, unpack_histograms
+
+BLOB = "load.window"
+_NOTHING = SelfCheck(None, None, None, None, None, None, None)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredWindow:
+    """One window without its request records; ``histograms`` are packed."""
+
+    stage: str
+    measured: bool
+    real_s: float
+    counts: Counts
+    histograms: dict[str, Base64Bytes]
+    concurrency: float
+    concurrency_asked: float | None
+
+
+_ADAPTER: TypeAdapter[StoredWindow] = TypeAdapter(StoredWindow)
+
+
+def encode(window: Window) -> bytes:
+    stored = StoredWindow(
+        window.stage, window.measured, window.real_s, window.counts, pack_histograms(window.histograms),
+        window.concurrency, window.concurrency_asked,
+    )  # fmt: skip
+    return _ADAPTER.dump_json(stored)
+
+
+def totals(blobs: Iterable[Blob], why: str) -> Done | None:
+    """The totals of the windows that were kept; None when there are none. ``why`` says why they are not the whole.
+
+    Windows are merged one at a time, however many there are.
+    """
+    stages: dict[str, _Sum] = {}
+    total = _Sum()
+    for blob in blobs:
+        window = _ADAPTER.validate_json(blob.data)
+        stages.setdefault(window.stage, _Sum()).add(window)
+        if window.measured:
+            total.add(window)
+    if not stages:
+        return None
+    parts = tuple(part.totals(name) for name, part in stages.items())
+    return Done(total.totals("total"), parts, (), _NOTHING, None, "", why, 0, None)
+
+
+class _Sum:
+    def __init__(self) -> None:
+        self._counts = Counts()
+        self._histograms = Histograms()
+        self._seconds = 0.0
+        self._request_seconds = 0.0
+        self._asked: float | None = None
+        self._measured = False
+
+    def add(self, window: StoredWindow) -> None:
+        self._counts = merge_counts([self._counts, window.counts])
+        self._histograms.merge(unpack_histograms(dict(window.histograms)))
+        self._seconds += window.real_s
+        self._request_seconds += window.concurrency * window.real_s
+        self._measured |= window.measured
+        if window.concurrency_asked is not None:
+            self._asked = max(self._asked or 0.0, window.concurrency_asked)
+
+    def totals(self, name: str) -> StageTotals:
+        concurrency = self._request_seconds / self._seconds if self._seconds else None
+        return StageTotals(
+            name, self._measured, self._seconds, self._counts, self._histograms, concurrency, self._asked
+        )
