@@ -1,6 +1,6 @@
 """A controlled load for a real GPU, with the allocator probe inside: known leak, known holes, steady matmul steps.
 
-Needs torch with CUDA; run it as ``SOAKD_PROBE=/tmp/probe python bench/device/probe_h200.py --seconds 120 --truth t.csv``.
+Needs torch with CUDA. ``SOAKD_PROBE=/tmp/probe python bench/device/probe_h200.py --seconds 120 --truth truth.csv``.
 One row a second goes to the truth file: what the program itself knows it holds, next to what torch and the driver say.
 Without SOAKD_PROBE the same program runs without the probe; the last line on stdout gives seconds per step for both.
 """

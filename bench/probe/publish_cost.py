@@ -30,7 +30,7 @@ def fake_torch(devices: int) -> Any:
     cuda = types.SimpleNamespace(
         is_initialized=lambda: True,
         device_count=lambda: devices,
-        memory_stats_as_nested_dict=lambda device: {name: pools for name in names} | plain,
+        memory_stats_as_nested_dict=lambda device: dict.fromkeys(names, pools) | plain,
         get_device_properties=lambda index: types.SimpleNamespace(uuid=f"GPU-{index}", name="stand-in"),
     )
     return types.SimpleNamespace(cuda=cuda, __version__="0")
