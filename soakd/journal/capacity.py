@@ -20,7 +20,7 @@ def set_cap(connection: sqlite3.Connection, max_bytes: int | None) -> int | None
     log = min(8 * 2**20, max_bytes // 4)
     pages = max(_LEAST_PAGES, (max_bytes - log) // page)
     connection.execute(f"PRAGMA max_page_count = {pages}").fetchall()
-    connection.execute(f"PRAGMA wal_autocheckpoint = {max(16, min(1000, log // (2 * page)))}").fetchall()
+    connection.execute(f"PRAGMA wal_autocheckpoint = {max(16, min(1000, log // (4 * page)))}").fetchall()
     return pages * page
 
 

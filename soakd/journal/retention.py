@@ -24,6 +24,7 @@ _CHUNKS_PER_STEP = 256
 _ROLLUPS_PER_STEP = 64
 _ROWS_PER_STEP = 5_000
 _FREE_PAGES_KEPT = 2_000
+_NEVER = 2**62
 _SAY_EVERY_NS = 10 * MINUTE_NS
 
 
@@ -168,13 +169,13 @@ class Retention:
         oldest = f"FROM chunk WHERE {_OVER} AND to_commit <= ? ORDER BY to_ns LIMIT 1"
         row = self._sql.execute(f"SELECT series_id {oldest}", (forwarded,)).fetchone()
         limit = forwarded
-        if row is None and self._delete("blob", _OVER_RUN, (), order="to_ns"):
+        if row is None and self._delete("blob", _OVER_RUN, (), order="to_ns", limit=16):
             return True
         if row is None:
-            limit = 2**62
+            limit = _NEVER
             row = self._sql.execute(f"SELECT series_id {oldest}", (limit,)).fetchone()
         if row is None:
-            return False
+            return self._roll_minutes(_NEVER, _NEVER) or self._delete("rollup", "1", (), order="to_ns", limit=16)
         chunks = self._sql.execute(
             "SELECT id, count, data FROM chunk WHERE series_id = ? AND to_commit <= ? ORDER BY from_ns LIMIT 16",
             (row[0], limit),
@@ -204,14 +205,23 @@ class Retention:
     def _forwarded_to(self) -> int:
         """The commit that every sink has got; no sinks, no bound."""
         cursors = self._sql.execute("SELECT name, head, gaps FROM cursor").fetchall()
-        return min((cursor_from(row).done_to for row in cursors), default=2**62)
+        return min((cursor_from(row).done_to for row in cursors), default=_NEVER)
 
-    def _delete(self, table: str, where: str, values: tuple[object, ...], *, key: str = "id", order: str = "") -> bool:
+    def _delete(
+        self,
+        table: str,
+        where: str,
+        values: tuple[object, ...],
+        *,
+        key: str = "id",
+        order: str = "",
+        limit: int = _ROWS_PER_STEP,
+    ) -> bool:
         order_by = f"ORDER BY {order}" if order else ""
         return (
             self._sql.execute(
                 f"DELETE FROM {table} WHERE {key} IN (SELECT {key} FROM {table} WHERE {where} {order_by} LIMIT ?)",
-                (*values, _ROWS_PER_STEP),
+                (*values, limit),
             ).rowcount
             > 0
         )

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -56,9 +57,7 @@ def test_cutting_anywhere_and_merging_changes_nothing(
     readings: list[tuple[int, float | None]], cuts: list[int]
 ) -> None:
     edges = [0, *sorted(cuts), 10**6]
-    pieces = [
-        [r for r in readings if low <= r[0] < high] for low, high in zip(edges, edges[1:], strict=False) if low < high
-    ]
+    pieces = [[r for r in readings if low <= r[0] < high] for low, high in itertools.pairwise(edges) if low < high]
     fine = [roll(rows(piece), 60) for piece in pieces if piece]
     same(merge(fine, 600), roll(rows(readings), 600))
 
