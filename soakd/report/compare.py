@@ -110,6 +110,9 @@ def subject_of(report: Report) -> Subject:
     mix = ", ".join(
         f"{b.share_sent:.0%} {b.from_tokens}-{b.to_tokens or ''}" for b in bands if b.share_sent is not None
     )
+    cut = bool(report.prompt_mix and report.prompt_mix.cut)
+    if cut and not mix and report.prompt_mix:
+        mix = report.prompt_mix.why
     conditions = (
         Condition("profile", report.profile),
         Condition("load", f"{load.mode} {asked:g} {unit}" if load.mode and asked is not None else ""),
@@ -123,7 +126,7 @@ def subject_of(report: Report) -> Subject:
         Condition("soakd version", _minor(report.versions.get("soakd", ""))),
         Condition("kind of run", "simulated" if report.simulated else "real"),
         Condition("scenario", report.scenario or "none", False),
-        Condition("prompt mix sent", mix or "as the profile says", bool(report.prompt_mix and report.prompt_mix.cut)),
+        Condition("prompt mix sent", mix or "as the profile says", cut),
         Condition("interrupted", "yes" if report.interrupted else "no", False),
     )
     return Subject(report.run_id, "run", conditions, report.measures or measures_of(report, {}), report.duration_s,

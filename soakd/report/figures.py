@@ -88,6 +88,21 @@ class Load:
     seed: int | None = None
 
 
+def latency_rows(load: Load) -> tuple[tuple[str, str, Latency], ...]:
+    """Name, explanation and figures of every latency that was measured, the four of the contract always."""
+    always = (
+        ("TTFT", "time to first token, from sending", load.ttft_s),
+        ("TTFT from due", "from the time the request was due; what the limits judge", load.ttft_from_due_s),
+        ("ITL", "gap between two chunks", load.itl_s),
+        ("E2E", "whole answer", load.e2e_s),
+    )
+    extra = (
+        ("TTFT of content", "first token after reasoning", load.ttft_content_s),
+        ("Mean gap per request", "hides stalls that ITL shows", load.gap_per_request_s),
+    )
+    return (*always, *(row for row in extra if row[2].count))
+
+
 @dataclass(frozen=True, slots=True)
 class Measure:
     """A figure with its interval, by which runs are compared.

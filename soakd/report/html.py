@@ -16,7 +16,7 @@ from soakd.model import Outcome, Severity
 from soakd.report import plot, wording
 from soakd.report.charts import Charts
 from soakd.report.compare import Comparison
-from soakd.report.figures import Latency, Load
+from soakd.report.figures import latency_rows
 from soakd.report.model import FindingLine, LimitLine, Report
 
 _ORDER = (Outcome.FAIL, Outcome.INCONCLUSIVE, Outcome.PASS, Outcome.NOT_JUDGED)
@@ -57,21 +57,6 @@ def render_html(report: Report, charts: Charts | None = None) -> str:
 def render_comparison(comparison: Comparison) -> str:
     """Two or more runs side by side."""
     return _render("compare.html.j2", comparison=comparison)
-
-
-def latency_rows(load: Load) -> tuple[tuple[str, str, Latency], ...]:
-    """Name, explanation and figures of every latency that was measured, the four of the contract always."""
-    always = (
-        ("TTFT", "time to first token, from sending", load.ttft_s),
-        ("TTFT from due", "from the time the request was due; what the limits judge", load.ttft_from_due_s),
-        ("ITL", "gap between two chunks", load.itl_s),
-        ("E2E", "whole answer", load.e2e_s),
-    )
-    extra = (
-        ("TTFT of content", "first token after reasoning", load.ttft_content_s),
-        ("Mean gap per request", "hides stalls that ITL shows", load.gap_per_request_s),
-    )
-    return (*always, *(row for row in extra if row[2].count))
 
 
 def _counts(limits: list[LimitLine], findings: list[FindingLine]) -> dict[str, int]:

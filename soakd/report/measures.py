@@ -99,6 +99,17 @@ def _growth(report: Report) -> Iterable[Measure]:
         if held is None or (s.slope is not None and (held.value is None or s.slope > held.value)):
             worst[(s.metric, unit)] = measure
     yield from worst.values()
+    yield from _vram_share(report, worst)
+
+
+def _vram_share(report: Report, worst: Mapping[tuple[str, str], Measure]) -> Iterable[Measure]:
+    """The growth of VRAM in % of the card per hour, as published figures put it; of the smallest card."""
+    growth = worst.get(("gpu_memory_used_bytes", "bytes/hour"))
+    totals = [g.memory_total_bytes for g in report.gpus if g.memory_total_bytes]
+    if growth and growth.value is not None and totals:
+        low, high = (None if v is None else 100 * v / min(totals) for v in (growth.low, growth.high))
+        share = 100 * growth.value / min(totals)
+        yield Measure("vram_leak", "percent/hour", share, low, high, "lower", growth.method, growth.points)
 
 
 def _incidents(report: Report) -> Iterable[Measure]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from soakd.model import Severity
@@ -126,10 +127,11 @@ def lay_out(report: Report, charts: Charts) -> Page:
     duration = max((e for e in ends if math.isfinite(e)), default=0.0) or 1.0
     x = _Axis(0.0, duration, LEFT, WIDTH - RIGHT)
     groups: dict[tuple[int, str, str], list[ChartSeries]] = {}
+    crowded = Counter((s.panel, s.unit) for s in known)
     for series in known:
         panel = series.panel if series.panel in PANELS else "other"
         # memory series differ by orders of magnitude: one chart for each name, one line for each card or process
-        name = series.name if panel in ("memory", "other") else ""
+        name = series.name if panel in ("memory", "other") or crowded[(series.panel, series.unit)] > MAX_LINES else ""
         groups.setdefault((PANELS.index(panel), name, series.unit), []).append(series)
     drawn = tuple(_chart(PANELS[key[0]], key[1], key[2], group, x) for key, group in sorted(groups.items()))
     step = next((s for s in _TIME_STEPS if duration / s <= 9), _TIME_STEPS[-1])
@@ -164,9 +166,19 @@ def _chart(panel: str, name: str, unit: str, group: Sequence[ChartSeries], x: _A
     y = _Axis(bottom, top, TOP + PLOT_HEIGHT, TOP)
     lines = tuple(_line(s, i, x, y) for i, s in enumerate(shown))
     marks = tuple(LimitMark(say(v, unit), y(v) if v in in_view else None) for v in limits[:4])
-    title = clean(name.replace("_", " "), 60) if name else TITLES[panel]
+    title = _spoken(name, unit) if name else TITLES[panel]
     labels = tuple(Tick(y(value), label) for value, label in ticks)
     return Chart(title, unit_word(unit) or unit, lines, labels, marks, len(group) - len(shown), bottom == 0.0)
+
+
+def _spoken(name: str, unit: str) -> str:
+    """``gpu memory used`` of ``gpu_memory_used_bytes``: the unit stands beside it."""
+    return clean(name.removesuffix(f"_{unit}").replace("_", " "), 60)
+
+
+def _short(labels: Mapping[str, str]) -> str:
+    """A card's PCI address says enough beside a line; its UUID stands in the table of cards."""
+    return say_labels({k: v for k, v in labels.items() if k != "gpu"} if "bdf" in labels else labels)
 
 
 def _span(panel: str, unit: str, low: float, high: float) -> tuple[float, float]:
@@ -216,8 +228,8 @@ def _line(series: ChartSeries, index: int, x: _Axis, y: _Axis) -> Line:
     known = [v for v in values if v is not None]
     lows = [v for v in (*series.low, *known) if v is not None and math.isfinite(v)]
     highs = [v for v in (*series.high, *known) if v is not None and math.isfinite(v)]
-    labels = say_labels(series.labels)
-    name = clean(series.name.replace("_", " "), 60)
+    labels = _short(series.labels)
+    name = _spoken(series.name, series.unit)
     text = f"{name} ({labels})" if labels else name
     summary = (
         f"{text}: {say(min(lows), series.unit)} to {say(max(highs), series.unit)}, last {say(known[-1], series.unit)}"
