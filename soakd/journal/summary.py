@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
+from soakd.journal.capacity import file_bytes
 from soakd.journal.records import Cursor, CursorLag, JournalSummary
 from soakd.journal.rows import cursor_from
 
@@ -33,11 +34,6 @@ def summarize(sql: sqlite3.Connection, path: Path, version: int) -> JournalSumma
     )
 
 
-def file_bytes(path: Path) -> int:
-    """The file and its write-ahead log."""
-    return sum(_size(path.with_name(path.name + end)) for end in ("", "-wal"))
-
-
 def cursor_lag(sql: sqlite3.Connection, cursor: Cursor, now_ns: int) -> tuple[int, float]:
     """Rows not yet forwarded, and the age in seconds of the oldest commit of them at ``now_ns``."""
     rows, oldest = 0, now_ns
@@ -63,10 +59,3 @@ def _lags(sql: sqlite3.Connection, now_ns: int) -> list[CursorLag]:
 
 def _one(sql: sqlite3.Connection, query: str) -> int:
     return int(sql.execute(query).fetchone()[0])
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError:
-        return 0

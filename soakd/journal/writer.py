@@ -12,14 +12,13 @@ from pathlib import Path
 
 from soakd.clock import RealClock
 from soakd.errors import JournalError
-from soakd.journal.capacity import explain, set_cap
+from soakd.journal.capacity import explain, file_bytes, set_cap
 from soakd.journal.inbox import Entry, Inbox, resolve
 from soakd.journal.lock import DirectoryLock
 from soakd.journal.records import Blob, Cursor, JournalStats, RunRecord, SetAside
 from soakd.journal.retention import Retention, RetentionPolicy
 from soakd.journal.schema import FILE_NAME
 from soakd.journal.store import BlobBatch, ItemBatch, Store
-from soakd.journal.summary import file_bytes
 from soakd.model import Event, Finding, Outcome, RunState, Sample, Severity, labels
 from soakd.ports import Clock
 
