@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -176,6 +176,11 @@ class Loaded:
     collectors: Mapping[str, PluginConfig]
     sinks: Mapping[str, PluginConfig]
     notifiers: Mapping[str, PluginConfig]
+
+    def with_target(self, url: str) -> Loaded:
+        """The same configuration for a server that was only just started."""
+        target = self.config.target.model_copy(update={"url": url})
+        return replace(self, config=self.config.model_copy(update={"target": target}))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,65 @@
+"""The command line. Exit codes: 0 good, 1 bad, 2 usage or configuration, 3 inconclusive; see DESIGN in docs/."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated
+
+import click
+import typer
+
+from soakd import __version__, logs
+from soakd.commands import collect, report, run, setup
+from soakd.commands.terminal import fail, say
+from soakd.errors import SoakdError
+
+app = typer.Typer(
+    name="soakd",
+    help="Will this LLM server, on this hardware, survive hours of real load?",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@app.callback()
+def _options(
+    version: Annotated[bool, typer.Option("--version", help="Show the version and end.", is_eager=True)] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log more, on stderr.")] = False,
+) -> None:
+    if version:
+        typer.echo(f"soakd {__version__}")
+        raise typer.Exit
+    logs.configure(verbose=verbose)
+
+
+for part in (run, report, collect, setup):
+    part.register(app)
+
+
+def main() -> None:
+    """The entry point: every error of a user becomes a message and an exit code, never a traceback."""
+    code = _run(sys.argv[1:])
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # not sys.exit: a thread that is stuck in the kernel (a dead disk, a driver) would be waited for without end
+    os._exit(code)
+
+
+def _run(arguments: list[str]) -> int:
+    try:
+        result = app(args=arguments, standalone_mode=False)
+    except SoakdError as error:
+        return fail(error).exit_code
+    except click.exceptions.Exit as end:
+        return end.exit_code
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (KeyboardInterrupt, click.Abort):
+        say("interrupted")
+        return 130
+    except BrokenPipeError:
+        return 0
+    return result if isinstance(result, int) else 0

@@ -1,0 +1,1 @@
+"""The subcommands of ``soakd``, a file for each group."""

@@ -1,0 +1,131 @@
+"""Carries out one soak from the command line: journal, cards, load, report, exit code."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from rich.console import Console
+
+from soakd.blocking import BlockingReader
+from soakd.commands.pages import write_page
+from soakd.commands.terminal import on_signals, say, write_stdout
+from soakd.config import Loaded
+from soakd.errors import JournalFullError
+from soakd.journal.reader import JournalReader
+from soakd.journal.writer import Journal
+from soakd.model import GpuIdentity
+from soakd.nvml.pool import GpuPool
+from soakd.ports import Clock, GpuSource
+from soakd.report.charts import Charts
+from soakd.report.facts import Journal as JournalFacts
+from soakd.report.html import render_html
+from soakd.report.model import Report, to_json_bytes
+from soakd.report.progress import open_progress
+from soakd.report.terminal import print_report
+from soakd.soak.conclude import conclude, exit_code, finish, write_report
+from soakd.soak.environment import Environment
+from soakd.soak.live import LiveView
+from soakd.soak.prepare import prepare
+from soakd.soak.run_facts import RunFacts
+from soakd.soak.session import Seen, Soak
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """``as_json``: the report as JSON on stdout, and nothing else there."""
+
+    as_json: bool = False
+    html: Path | None = None
+
+
+@asynccontextmanager
+async def cards(clock: Clock, command: tuple[str, ...] | None = None) -> AsyncIterator[GpuPool]:
+    """The NVML workers, started; ended on the way out."""
+    pool = GpuPool(clock, command) if command else GpuPool(clock)
+    try:
+        await pool.start()
+        yield pool
+    finally:
+        await pool.close()
+
+
+async def identities(source: GpuSource) -> tuple[GpuIdentity, ...]:
+    return tuple(reply.gpu for reply in await source.ask("fast"))
+
+
+async def soak(loaded: Loaded, environment: Environment, output: Output) -> int:
+    """One soak. Returns the exit code; raises SoakdError when the run could not start or could not be judged."""
+    prepared = await prepare(loaded, environment.clock, environment.roots)
+    info = prepared.info
+    say(f"target: {info.server or prepared.server_kind} at {info.url}, model {info.model or 'unnamed'}")
+    say(f"process: {info.picked_by}")
+    for note in (*prepared.prompts.notes, environment.gpu_note):
+        if note:
+            say(f"note: {note}")
+    config = loaded.config
+    journal = Journal.open(config.data_dir, max_bytes=config.retention.max_bytes)
+    reading = BlockingReader("report")
+    try:
+        run = Soak(loaded, prepared, environment, journal)
+        on_signals(run.stop)
+        facts, seen = await _with_progress(run, environment)
+        full = await _flushed(journal)
+        journal_facts = _journal_facts(journal)
+        if full:
+            seen = replace(seen, ending=replace(seen.ending, interrupted_by="journal full", journal_full=True))
+
+        def judge() -> tuple[Report, Charts]:
+            with JournalReader(config.data_dir) as reader:
+                return conclude(facts, seen, reader, journal_facts)
+
+        report, charts = await reading.call(judge)
+        finish(journal, seen, report)
+        await _flushed(journal)
+    finally:
+        reading.close()
+        await journal.close()
+    _tell(report, charts, config.data_dir, output)
+    return exit_code(report)
+
+
+async def _with_progress(run: Soak, environment: Environment) -> tuple[RunFacts, Seen]:
+    console = Console(stderr=True)
+    with open_progress(console, every_s=60.0 * environment.clock.speed) as view:
+        live = LiveView("", simulated=environment.simulated, gpus=environment.cards, gpu_note=environment.gpu_note)
+        run.on_tick(lambda tick, feed: view.show(live.snapshot(tick, feed)))
+        return await run.run()
+
+
+async def _flushed(journal: Journal) -> bool:
+    """False when everything is in the journal, True when it is full."""
+    try:
+        await journal.flush()
+    except JournalFullError as error:
+        say(f"error: {error}")
+        return True
+    return False
+
+
+def _journal_facts(journal: Journal) -> JournalFacts:
+    stats = journal.stats()
+    dropped = {"queue full": stats.dropped} if stats.dropped else {}
+    return JournalFacts(samples=stats.rows, size_bytes=stats.file_bytes, dropped=dropped)
+
+
+def _tell(report: Report, charts: Charts, data_dir: Path, output: Output) -> None:
+    try:
+        folder = write_report(report, charts, data_dir)
+    except OSError as error:
+        folder = None
+        say(f"error: the report could not be written to {error.filename}: {error.strerror}")
+    if output.as_json:
+        write_stdout(to_json_bytes(report))
+    else:
+        print_report(report, Console())
+    if folder:
+        say(f"report: {folder / 'report.html'}")
+    if output.html:
+        write_page(output.html, render_html(report, charts))

@@ -1,0 +1,87 @@
+"""Running a command: its loop, its errors as messages, its signals, its output. Nothing else prints."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+import orjson
+import typer
+import uvloop
+
+from soakd.errors import SoakdError
+
+T = TypeVar("T")
+_EXECUTOR_WITHIN_S = 1.0
+
+
+def run_async(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Like asyncio.run, on uvloop, but a thread that is stuck in a system call can't keep the process alive."""
+    loop = uvloop.new_event_loop()
+    try:
+        asyncio.set_event_loop(loop)
+        return loop.run_until_complete(work())
+    finally:
+        try:
+            _cancel_rest(loop)
+            loop.run_until_complete(loop.shutdown_asyncgens())
+            loop.run_until_complete(_executor(loop))
+        finally:
+            asyncio.set_event_loop(None)
+            loop.close()
+
+
+def _cancel_rest(loop: asyncio.AbstractEventLoop) -> None:
+    tasks = asyncio.all_tasks(loop)
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+
+
+async def _executor(loop: asyncio.AbstractEventLoop) -> None:
+    try:
+        async with asyncio.timeout(_EXECUTOR_WITHIN_S):
+            await loop.shutdown_default_executor()
+    except TimeoutError:
+        pass
+
+
+def on_signals(stop: Callable[[str], None]) -> None:
+    """Ctrl-C and SIGTERM end the work cleanly; a second Ctrl-C ends the process as usual."""
+    loop = asyncio.get_running_loop()
+
+    def interrupt(name: str, number: signal.Signals) -> None:
+        loop.remove_signal_handler(number)
+        stop(name)
+
+    for name, number in (("Ctrl-C", signal.SIGINT), ("SIGTERM", signal.SIGTERM)):
+        loop.add_signal_handler(number, interrupt, name, number)
+
+
+def print_json(value: object) -> None:
+    """One JSON document on stdout, and nothing but it."""
+    raw = orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS | orjson.OPT_APPEND_NEWLINE)
+    write_stdout(raw)
+
+
+def write_stdout(raw: bytes) -> None:
+    sys.stdout.buffer.write(raw)
+    sys.stdout.buffer.flush()
+
+
+def say(text: str) -> None:
+    """Text for a person, on stderr."""
+    print(text, file=sys.stderr)
+
+
+def fail(error: SoakdError) -> typer.Exit:
+    """The message of an error and its exit code."""
+    for line in error.message.splitlines():
+        say(f"error: {line}")
+    if error.hint:
+        say(f"  hint: {error.hint}")
+    return typer.Exit(error.exit_code)
