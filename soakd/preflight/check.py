@@ -24,7 +24,7 @@ class CheckState(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What was found against what is wanted. ``why`` explains, ``fix`` says what a person would do (never done here)."""
+    """What was found against what is wanted; ``fix`` says what a person would do (it is never done here)."""
 
     state: CheckState
     found: str
