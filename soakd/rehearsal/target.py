@@ -17,7 +17,7 @@ from aiohttp import web
 
 from soakd.rehearsal.scenarios import Garble
 from soakd.rehearsal.stage import Stage
-from soakd.rehearsal.text import answer, garbled, prompt_tokens, tokenize
+from soakd.rehearsal.text import answer, garbled, tokenize, tokenize_chat
 
 MODEL_NAME = "simulated-qwen3"
 _KV_TOKENS = 262_144
@@ -108,12 +108,11 @@ class SimulatedTarget:
         try:
             body = await _json(request)
             if isinstance(body.get("messages"), list):
-                text = "".join(content for _, content in _messages(body))
+                ids = tokenize_chat(_messages(body))
             else:
-                text = str(body.get("prompt", body.get("content", "")))
+                ids = tokenize(str(body.get("prompt", body.get("content", ""))))
         except _Refusal as refusal:
             return _refused(refusal)
-        ids = tokenize(text)
         return web.json_response({"count": len(ids), "max_model_len": self._options.context, "tokens": ids})
 
     async def _metrics(self, _: web.Request) -> web.Response:
@@ -227,7 +226,7 @@ class SimulatedTarget:
         if model != MODEL_NAME:
             raise _Refusal(404, f"The model `{model}` does not exist.")
         messages = _messages(body)
-        count = prompt_tokens(messages)
+        count = len(tokenize_chat(messages))
         room = self._options.context - count
         wanted = body.get("max_completion_tokens") or body.get("max_tokens") or min(_DEFAULT_MAX_TOKENS, room)
         if not isinstance(wanted, int) or wanted < 1:

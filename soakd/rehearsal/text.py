@@ -19,8 +19,7 @@ _SENTENCES = (
 )
 _WORDS = tuple(_SENTENCES.split())
 _OTHER_WORDS = ("purple", "seven", "ladder", "under", "cloud", "fork")
-_TEMPLATE_TOKENS_PER_MESSAGE = 4
-_TEMPLATE_TOKENS = 3
+_MESSAGE_START, _MESSAGE_END, _ANSWER_START = (151_644, 151_646), (151_645, 151_647), (151_644, 151_648, 151_647)
 _SHORTEST, _LONGEST = 24, 220
 _CHANGED_ONE_IN = 6
 
@@ -30,10 +29,12 @@ def tokenize(text: str) -> list[int]:
     return [zlib.crc32(piece.encode()) % 150_000 for piece in _PIECE.findall(text)]
 
 
-def prompt_tokens(messages: Iterable[tuple[str, str]]) -> int:
-    """Tokens of (role, content) pairs with the chat template around them."""
-    parts = [_TEMPLATE_TOKENS_PER_MESSAGE + len(_PIECE.findall(content)) for _, content in messages]
-    return _TEMPLATE_TOKENS + sum(parts)
+def tokenize_chat(messages: Iterable[tuple[str, str]]) -> list[int]:
+    """Token ids of (role, content) pairs with the chat template around them; the template's own are above 150,000."""
+    ids: list[int] = []
+    for _, content in messages:
+        ids += [*_MESSAGE_START, *tokenize(content), *_MESSAGE_END]
+    return [*ids, *_ANSWER_START]
 
 
 def answer(prompt: str, seed: int, most: int, exactly: bool = False) -> tuple[list[str], str]:

@@ -138,6 +138,12 @@ async def test_tokens_are_counted_as_usage_counts_them(session: aiohttp.ClientSe
             async with session.post(served.url("/tokenize"), json=fields) as response:
                 answer = await response.json()
             assert (answer["count"], len(answer["tokens"]), answer["max_model_len"]) == (4, 4, 200)
+        async with session.post(
+            served.url("/tokenize"), json={"messages": body("hello there")["messages"]}
+        ) as response:
+            counted = (await response.json())["count"]
+        async with session.post(served.url("/v1/chat/completions"), json=body("hello there")) as response:
+            assert counted == (await response.json())["usage"]["prompt_tokens"]
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from soakd.rehearsal.scenarios import Garble
-from soakd.rehearsal.text import answer, garbled, prompt_tokens, tokenize
+from soakd.rehearsal.text import answer, garbled, tokenize, tokenize_chat
 
 GARBLE = Garble(at_fraction=0.5, garbage_fraction=0.6)
 
@@ -22,7 +22,7 @@ def test_an_answer_has_as_many_tokens_as_pieces(prompt: str, seed: int, most: in
 @given(st.text(max_size=200))
 def test_tokens_grow_with_the_text_and_words_cost_one(text: str) -> None:
     assert len(tokenize(text)) <= len(tokenize(text + " more words"))
-    assert prompt_tokens([("user", text)]) == len(tokenize(text)) + 7
+    assert len(tokenize_chat([("user", text)])) == len(tokenize(text)) + 7
 
 
 def test_one_prompt_has_one_answer() -> None:
