@@ -1,4 +1,4 @@
-"""The last lines of the server's log, kept at every failure: from a file, a journald unit or a container. No keys in it."""
+"""The last lines of the server's log, for every failure: of a file, a journald unit or a container. Without keys."""
 
 from __future__ import annotations
 
