@@ -154,6 +154,7 @@ class Card:
         self._released = False
         self._failures, self._next_start = 0, 0.0
         await self.start()
+        self._last.clear()
 
     async def close(self) -> None:
         self._released = True

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
-from soakd.model import GpuIdentity, Labels, Metric, Sample, State
+from soakd.model import Labels, Metric, Sample, State
 from soakd.nvml.device import LOST, NOT_THERE, RESET_REQUIRED, SUCCESS, TIMEOUT
-from soakd.ports import GpuReply, NvmlAnswer
+from soakd.ports import GpuReply, GpuSource, NvmlAnswer
 
 _STATES: Mapping[int, State] = {
     SUCCESS: State.OK,
@@ -50,11 +50,6 @@ def why_of(code: int) -> str:
     return "" if code == SUCCESS else _WORDS.get(code, f"NVML error {code}")
 
 
-def with_labels(gpu: GpuIdentity, extra: Iterable[tuple[str, str]] = ()) -> Labels:
-    """The card's labels and ``extra``, sorted."""
-    return tuple(sorted((*gpu.labels, *extra)))
-
-
 class CardReading:
     """The answers of one card to one tier, as samples. A card that is lost or hangs gives its state for all of them."""
 
@@ -63,6 +58,10 @@ class CardReading:
     def __init__(self, reply: GpuReply) -> None:
         self.reply = reply
         self._labels = reply.gpu.labels
+
+    @property
+    def mig(self) -> bool:
+        return bool(self.reply.gpu.mig)
 
     @property
     def known(self) -> bool:
@@ -120,6 +119,28 @@ class CardReading:
         return state, why_of(answer.code)
 
 
-def no_gpu(metric: Metric, at_ns: int, why: str) -> tuple[Sample]:
+class Fresh:
+    """Tells a new reply from one that was handed out before, so that a shared slow reading is not stored twice."""
+
+    __slots__ = ("_seen",)
+
+    def __init__(self) -> None:
+        self._seen: dict[Labels, int] = {}
+
+    def __call__(self, reply: GpuReply) -> bool:
+        key = reply.gpu.labels
+        if self._seen.get(key) == reply.at_ns:
+            return False
+        self._seen[key] = reply.at_ns
+        return True
+
+
+async def readings(source: GpuSource | None, tier: str) -> tuple[CardReading, ...]:
+    """Every card and MIG instance, one tier; empty where there is no GPU."""
+    return () if source is None else tuple(CardReading(reply) for reply in await source.ask(tier))
+
+
+def no_gpu(metric: Metric, at_ns: int, source: GpuSource | None) -> tuple[Sample]:
     """The one sample of a machine without a GPU."""
-    return (Sample.unknown(metric, State.ABSENT, at_ns, (), why or "no GPU found"),)
+    why = source.why_none if source is not None and source.why_none else "no GPU found"
+    return (Sample.unknown(metric, State.ABSENT, at_ns, (), why),)
