@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -50,7 +51,7 @@ def render_html(report: Report, charts: Charts | None = None) -> str:
         events=report.events[:MAX_EVENTS], events_cut=max(0, len(report.events) - MAX_EVENTS) + report.events_left_out,
         latencies=latency_rows(report.load), counts=_counts(limits, findings), readings=_readings(page),
         peaks=_peaks(report),
-        config=orjson.dumps(report.config, option=orjson.OPT_INDENT_2, default=str).decode("utf-8", "replace"),
+        config=json.dumps(report.config, indent=2, ensure_ascii=False, default=str),
     )  # fmt: skip
 
 

@@ -210,7 +210,7 @@ def from_json(data: bytes | str) -> Report:
     if found != SCHEMA:
         raise SoakdError(f"not a soakd report: its schema is {found!r}", hint=f"this soakd reads {SCHEMA}")
     try:
-        return adapter().validate_python(parsed)
+        return adapter().validate_json(data)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         place = ".".join(str(part) for part in first["loc"])

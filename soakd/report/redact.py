@@ -116,8 +116,8 @@ def _path(match: re.Match[str]) -> str:
 
 
 _STEPS: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = (
+    (_KNOWN_KEY, "[key]"),  # before the next: of "Authorization: Bearer X" the key is X
     (_NAMED_KEY, lambda m: f"{m[1]}{m[2]}[key]"),
-    (_KNOWN_KEY, "[key]"),
     (_EMAIL, "[user]"),
     (_UUID, "[id]"),
     (_NVIDIA_ID, "[id]"),
@@ -144,7 +144,7 @@ def _constant(into: str, _match: re.Match[str]) -> str:
 
 
 def _worth(words: Iterable[str]) -> tuple[str, ...]:
-    named = {w for w in words if len(w) > 2 and w.lower() not in _DULL}
+    named = {w for w in words if 2 < len(w) <= 255 and w.lower() not in _DULL}
     return tuple(sorted(w for w in named if not w.isdigit() or len(w) > 6))
 
 

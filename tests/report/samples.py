@@ -6,8 +6,6 @@ import math
 import random
 from dataclasses import replace
 
-import pytest
-
 from soakd.model import Outcome, Severity
 from soakd.report.charts import Charts, thin
 from soakd.report.facts import (
@@ -37,13 +35,6 @@ HOSTILE = (
 )
 
 
-@pytest.fixture
-def full() -> Report:
-    """Two hours against vLLM on two cards: an outage, an XID, a leak, a mix that was cut."""
-    return _full()
-
-
-@pytest.fixture
 def empty() -> Report:
     """A run in which nothing could be read: everything is unknown."""
     nothing = Load(None, None, None, None, None, None, None, None, None, {}, Latency(), Latency(), Latency(), Latency())
@@ -64,12 +55,12 @@ def empty() -> Report:
     )
 
 
-@pytest.fixture
-def interrupted(full: Report) -> Report:
+def interrupted() -> Report:
     """Killed in its 11th minute; an outage that never ended."""
+    run = full()
     outage = Outage("2026-12-01T00:10:00.000Z", None, None, None, 600.0)
     return replace(
-        full,
+        run,
         run_id="run-cut",
         outcome=Outcome.INCONCLUSIVE,
         duration_s=660.0,
@@ -80,14 +71,14 @@ def interrupted(full: Report) -> Report:
     )
 
 
-@pytest.fixture
-def hostile(full: Report) -> Report:
+def hostile() -> Report:
     """Every text that comes from outside is an attack."""
+    run = full()
     bad = HOSTILE
     target = Target(bad, bad, bad, bad, bad, True, 1, bad, bad, None, None, (bad,), (bad,))
     labels = {bad: bad}
     return replace(
-        full,
+        run,
         run_id=bad,
         target=target,
         why=bad,
@@ -100,22 +91,22 @@ def hostile(full: Report) -> Report:
         versions={bad: bad},
         config={bad: bad},
         host=Host(bad, bad, bad, bad),
-        gpus=(replace(full.gpus[0], name=bad, uuid=bad, serial=bad, bdf=bad, link=bad, throttle_reasons=(bad,)),),
+        gpus=(replace(run.gpus[0], name=bad, uuid=bad, serial=bad, bdf=bad, link=bad, throttle_reasons=(bad,)),),
         limits=(LimitLine(bad, Outcome.FAIL, 1.0, 2.0, bad, 1.0, bad, labels),),
         findings=(FindingLine(bad, Severity.CRITICAL, bad, bad, bad, 1.0, labels, bad, 1.0, bad),),
         events=(EventLine(bad, bad, bad, Severity.CRITICAL, 5.0, labels, labels),),
         outages=(Outage(bad, bad, bad, 1, 1.0, 2.0, 3.0, False, bad),),
         log_tails=(LogTail(bad, bad, (bad, bad)),),
-        load=replace(full.load, errors={bad: 1}, finish_reasons={bad: 2}, replicas=(ReplicaLoad(bad, 1, 1),)),
+        load=replace(run.load, errors={bad: 1}, finish_reasons={bad: 2}, replicas=(ReplicaLoad(bad, 1, 1),)),
         measures=(Measure(bad, bad, 1.0, 0.5, 1.5),),
         collectors=(CollectorCoverage(bad, bad, 0.5, why=bad),),
         series=(SeriesVerdict(bad, labels, bad, "leak", bad, 1.0, 0.5, 1.5, bad, why=bad),),
     )
 
 
-@pytest.fixture
-def many(full: Report) -> Report:
+def many() -> Report:
     """200 findings, 500 events, 60 limits."""
+    run = full()
     findings = tuple(
         FindingLine(
             f"rule.R{i}",
@@ -130,16 +121,12 @@ def many(full: Report) -> Report:
     events = tuple(
         EventLine("2026-12-01T00:00:00.000Z", "xid", f"Event {i}", Severity.WARNING, i * 14.0) for i in range(500)
     )
-    limits = tuple(replace(full.limits[i % len(full.limits)], name=f"limit_{i}") for i in range(60))
-    return replace(full, findings=findings, events=events, limits=limits, events_left_out=1234, findings_left_out=56)
+    limits = tuple(replace(run.limits[i % len(run.limits)], name=f"limit_{i}") for i in range(60))
+    return replace(run, findings=findings, events=events, limits=limits, events_left_out=1234, findings_left_out=56)
 
 
-@pytest.fixture
-def charts() -> Charts:
-    return _charts(7200.0)
-
-
-def _full() -> Report:
+def full() -> Report:
+    """Two hours against vLLM on two cards: an outage, an XID, a leak, a mix that was cut."""
     e2e = Latency(0.412, 0.58, 0.742, 1.93, 9.4, 0.447, 204_812)
     load = Load(
         216_000,
@@ -355,7 +342,7 @@ def _full() -> Report:
     )
 
 
-def _charts(duration: float) -> Charts:
+def charts(duration: float = 7200.0) -> Charts:
     rng = random.Random(1)
     times = [float(t) for t in range(int(duration))]
     up = [t for t in times if not 3600 <= t < 3648]
