@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from functools import cache
-from typing import Literal
+from typing import Annotated, Literal
 
 import orjson
-from pydantic import JsonValue, TypeAdapter, ValidationError
+from pydantic import BeforeValidator, JsonValue, TypeAdapter, ValidationError
 
 from soakd.errors import SoakdError
 from soakd.model import Event, Finding, LimitResult, Outcome, Severity
@@ -37,6 +37,15 @@ from soakd.report.facts import (
 from soakd.report.figures import Load, Measure
 
 SCHEMA = "soakd.report/1"
+
+
+def _outcome(value: object) -> object:
+    """pydantic does not turn text into an enum inside a Literal."""
+    return Outcome(value) if isinstance(value, str) and value in {o.value for o in Outcome} else value
+
+
+RunOutcome = Annotated[Literal[Outcome.PASS, Outcome.FAIL, Outcome.INCONCLUSIVE], BeforeValidator(_outcome)]
+"""A run is never NOT_JUDGED; only a limit is."""
 
 
 def iso(at_ns: int) -> str:
@@ -130,7 +139,7 @@ class Report:
 
     schema: str
     run_id: str
-    outcome: Literal[Outcome.PASS, Outcome.FAIL, Outcome.INCONCLUSIVE]
+    outcome: RunOutcome
     simulated: bool
     started_at: str
     duration_s: float | None
@@ -210,7 +219,7 @@ def from_json(data: bytes | str) -> Report:
     if found != SCHEMA:
         raise SoakdError(f"not a soakd report: its schema is {found!r}", hint=f"this soakd reads {SCHEMA}")
     try:
-        return adapter().validate_json(data)
+        return adapter().validate_python(parsed)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         place = ".".join(str(part) for part in first["loc"])
