@@ -17,6 +17,7 @@ from soakd.errors import ConfigError, Problem
 KeyPath = tuple[str | int, ...]
 _MAX_BYTES = 4 * 2**20
 _MAX_NODES = 200_000
+_PLAIN_TAGS = ("tag:yaml.org,2002:map", "tag:yaml.org,2002:seq")
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +116,9 @@ class _Reader:
         if self._nodes > _MAX_NODES or len(path) > 60:
             raise ConfigError([Problem(self._name, node.start_mark.line + 1, "", "too large or too deep", "")])
         self.lines.setdefault(path, node.start_mark.line + 1)
+        if not isinstance(node, yaml.ScalarNode) and node.tag not in _PLAIN_TAGS:
+            found = f"could not determine a constructor for the tag {node.tag!r}"
+            raise ConfigError([Problem(self._name, node.start_mark.line + 1, dotted(path), found, "leave the tag out")])
         if isinstance(node, yaml.MappingNode):
             return self._mapping(node, path)
         if isinstance(node, yaml.SequenceNode):
