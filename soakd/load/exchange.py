@@ -19,6 +19,12 @@ _KEPT_BODY_BYTES = 2048
 _KEPT_CHUNKS = 262_144
 
 
+class Owner(Protocol):
+    """Whoever wants to know that a request of its own has ended."""
+
+    def ended(self, exchange: Exchange) -> None: ...
+
+
 class Listener(Protocol):
     """What the engine hears of its requests."""
 
@@ -40,7 +46,7 @@ class Exchange:
 
     def __init__(
         self, listener: Listener, adapter: Adapter, prompt: Prompt, due: int, stage: int, replica: int,
-        owner: object, want_text: bool,
+        owner: Owner | None, want_text: bool,
     ) -> None:  # fmt: skip
         self._listener = listener
         self._adapter = adapter

@@ -167,6 +167,7 @@ class _Connection(asyncio.Protocol):
         self._bounded = False
         self._answered = False
         self._complete = False
+        self._keep = False
         self.served = 0
         self.open = False
 
@@ -178,7 +179,7 @@ class _Connection(asyncio.Protocol):
         self._sending, self._sink = sending, sink
         self._parser = httptools.HttpResponseParser(self)
         self._status, self._content_type = 0, ""
-        self._bounded = self._answered = self._complete = False
+        self._bounded = self._answered = self._complete = self._keep = False
         if self._wire is not None:
             self._wire.write(data)
 
@@ -203,7 +204,7 @@ class _Connection(asyncio.Protocol):
                 self._fail(ErrorClass.MALFORMED_STREAM, f"not HTTP: {error}: {data[:60]!r}")
             return
         if self._complete:
-            self._end(parser, sink)
+            self._end(sink)
 
     def eof_received(self) -> bool:
         return False
@@ -247,18 +248,19 @@ class _Connection(asyncio.Protocol):
     def on_message_complete(self) -> None:
         if self._status:
             self._complete = True
+            # asked here, because the parser forgets the headers once the message is over
+            self._keep = self._parser is not None and self._parser.should_keep_alive()
 
-    def _end(self, parser: httptools.HttpResponseParser, sink: Sink) -> None:
+    def _end(self, sink: Sink) -> None:
         if self._sink is not sink:
             return
         self.served += 1
-        keep = parser.should_keep_alive()
         sending = self._sending
         self._release()
         if sending is not None:
             sending.finished()
         # the connection goes back before the sink hears of the end: a closed loop sends its next request from there
-        if keep and self._wire is not None and not self._wire.is_closing():
+        if self._keep and self._wire is not None and not self._wire.is_closing():
             self._pool.idle.append(self)
         else:
             self.drop()

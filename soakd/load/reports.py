@@ -26,7 +26,8 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaTick:
-    """One replica in one real second. Times are clock wall nanoseconds, None when there was no such thing."""
+    """One replica in one real second. Times are clock wall nanoseconds, None when there was no such thing;
+    ``back_ns`` is the first success after the first failure."""
 
     completed: int
     failed: int
@@ -35,6 +36,7 @@ class ReplicaTick:
     first_down_ns: int | None
     first_success_ns: int | None
     last_success_ns: int | None
+    back_ns: int | None
     why: str
     e2e: Base64Bytes
 
@@ -80,7 +82,7 @@ class Tally:
 @dataclass(frozen=True, slots=True)
 class WindowPart:
     """One worker's part of a window. ``in_flight_s`` and ``waiting_s`` are request-seconds in flight and
-    stream-seconds thinking or backing off."""
+    stream-seconds thinking or backing off; ``draining`` is what comes after the last stage's end."""
 
     index: int
     stage: int
@@ -94,6 +96,7 @@ class WindowPart:
     reads: int
     coalesced: int
     tallies: tuple[Tally, ...]
+    draining: bool = False
     records: Base64Bytes = b""
     records_dropped: int = 0
     kind: Literal["window"] = "window"

@@ -64,8 +64,9 @@ class LoadSpec:
     """One load. ``workers`` 0 means one for every core but one, as far as the load needs them.
 
     ``max_in_flight`` caps the requests in flight over all workers: what is due beyond it is dropped and counted.
-    Canaries are asked in every stage that has load. ``clock`` is the rehearsal's clock (None for real time). ``window_s`` is clock time, stretched to at least one
-    real second. ``drain_s`` is how long, in real seconds, requests in flight may take to end after the last stage.
+    Canaries are asked in every stage that has load. ``clock`` is the rehearsal's clock (None for real time).
+    ``window_s`` is clock time, stretched to at least one real second. ``drain_s`` is how long, in real seconds,
+    requests in flight may take to end after the last stage.
     """
 
     target: TargetSpec
