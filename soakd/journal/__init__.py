@@ -2,6 +2,8 @@
 
 from soakd.journal.reader import JournalReader
 from soakd.journal.records import Blob, Buckets, Cursor, JournalStats, JournalSummary, RunRecord, SeriesKey, new_run_id
+from soakd.journal.retention import RetentionPolicy
+from soakd.journal.tail import JournalTail
 from soakd.journal.writer import Journal
 
 __all__ = [
@@ -12,6 +14,8 @@ __all__ = [
     "JournalReader",
     "JournalStats",
     "JournalSummary",
+    "JournalTail",
+    "RetentionPolicy",
     "RunRecord",
     "SeriesKey",
     "new_run_id",
