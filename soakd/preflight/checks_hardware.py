@@ -124,24 +124,41 @@ def gpu_order(facts: Facts, profile: Profile) -> Judgement:
     )
 
 
+def _with_gpu(facts: Facts, profile: Profile, judgement: Judgement) -> Judgement:
+    """A machine without a GPU needs no driver, unless the profile says that it has one."""
+    if facts.gpus or profile.gpu.count or judgement.state is CheckState.NOT_APPLICABLE:
+        return judgement
+    return Judgement(CheckState.NOT_APPLICABLE, "", "", facts.gpus_why or "no NVIDIA GPU found")
+
+
 def driver_version(facts: Facts, profile: Profile) -> Judgement:
-    return matches(facts.driver.version, profile.driver.version, "install the driver that the profile pins")
+    return _with_gpu(
+        facts,
+        profile,
+        matches(facts.driver.version, profile.driver.version, "install the driver that the profile pins"),
+    )
 
 
 def driver_msi(facts: Facts, profile: Profile) -> Judgement:
-    return equals(
-        facts.driver.msi, profile.driver.msi, "options nvidia NVreg_EnableMSI=1 in /etc/modprobe.d, then reload"
+    return _with_gpu(
+        facts,
+        profile,
+        equals(
+            facts.driver.msi, profile.driver.msi, "options nvidia NVreg_EnableMSI=1 in /etc/modprobe.d, then reload"
+        ),
     )
 
 
 def driver_memory_init(facts: Facts, profile: Profile) -> Judgement:
     wanted = profile.driver.system_memory_init
     fix = f"options nvidia NVreg_InitializeSystemMemoryAllocations={wanted} in /etc/modprobe.d, then reload the driver"
-    return equals(facts.driver.system_memory_init, wanted, fix)
+    return _with_gpu(facts, profile, equals(facts.driver.system_memory_init, wanted, fix))
 
 
 def driver_uvm(facts: Facts, profile: Profile) -> Judgement:
-    return equals(facts.driver.uvm, profile.driver.uvm, "modprobe nvidia_uvm, or nvidia-modprobe -u -c 0")
+    return _with_gpu(
+        facts, profile, equals(facts.driver.uvm, profile.driver.uvm, "modprobe nvidia_uvm, or nvidia-modprobe -u -c 0")
+    )
 
 
 def driver_bound(facts: Facts, profile: Profile) -> Judgement:
