@@ -94,7 +94,9 @@ class CardReading:
         tags = tuple(sorted((*self._labels, *extra))) if extra else self._labels
         value = self.number(key, part)
         if value is not None:
-            return Sample(metric, value * scale, State.OK, self.reply.at_ns, tags)
+            # dividing by 1000 is exact where multiplying by 0.001 is not
+            scaled = value * scale if scale >= 1 else value / round(1 / scale)
+            return Sample(metric, scaled, State.OK, self.reply.at_ns, tags)
         state, why = self._unknown(key)
         return Sample(metric, None, state, self.reply.at_ns, tags, why)
 
