@@ -17,7 +17,7 @@ from scipy.signal import lfilter
 
 from soakd.analysis.critical import persistence
 from soakd.analysis.series import Floats
-from soakd.analysis.slope import fit_trend, warm_up_curves
+from soakd.analysis.slope import fit_growth
 
 SIZES = (6, 8, 10, 13, 17, 24, 40, 70, 120, 180, 240, 480)
 CORRELATIONS = (0.0, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 1.0)
@@ -28,14 +28,13 @@ TAILS = (0.05, 0.01, 0.001)
 def simulate(size: int, rho: float, rng: np.random.Generator, sims: int) -> tuple[Floats, Floats]:
     """Estimated persistence and |slope / sd| of ``sims`` series."""
     t = np.arange(size, dtype=np.float64)
-    curves = warm_up_curves(t)
     found, ratios = np.empty(sims), np.empty(sims)
     for i in range(sims):
         shocks = rng.standard_normal(size)
         if rho < 1.0:
             shocks[0] /= np.sqrt(1.0 - rho * rho)
         y = lfilter([1.0], [1.0, -rho], shocks)
-        fit = fit_trend(t, y, None, curves)
+        fit, _ = fit_growth(t, y)
         found[i], ratios[i] = persistence(fit.rho, size), abs(fit.ratio)
     return found, ratios
 

@@ -21,10 +21,13 @@ _ROBUST_FROM = 8
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """Arrays of one length in order of ``x``. ``x`` is the mean of the block's readings, ``first_x``/``last_x`` its
-    ends, ``low`` its level, ``up``/``up_x`` the largest rise between neighbouring readings and where, ``down``/
-    ``down_x`` the largest fall, ``square`` the sum of squared differences, ``width`` in units of ``x``
-    (0: each block is one reading)."""
+    """Arrays of one length in order of ``x``.
+
+    ``x`` is the mean of the block's readings, ``first_x``/``last_x`` its ends, ``low`` its level, ``load`` the load
+    when that was read, ``up``/``up_x`` the largest rise between neighbouring readings and where, ``down``/``down_x``
+    the largest fall, ``square`` the sum of squared differences, ``width`` in units of ``x`` (0: each block is one
+    reading).
+    """
 
     x: Floats
     first_x: Floats
@@ -61,6 +64,32 @@ class Blocks:
             square=self.square[keep],
             load=None if self.load is None else self.load[keep],
             width=self.width,
+        )
+
+    def coarser(self, factor: int) -> Blocks:
+        """``factor`` neighbours merged into one (an incomplete group at the end is kept)."""
+        starts = np.arange(0, len(self), factor)
+        ends = np.append(starts[1:], len(self)) - 1
+        owner = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(self))))
+        count = np.add.reduceat(self.count, starts)
+        up, down = np.maximum.reduceat(self.up, starts), np.minimum.reduceat(self.down, starts)
+        low = np.minimum.reduceat(self.low, starts)
+        load = None if self.load is None else self.load[_first_true(self.low == low[owner], starts)]
+        return Blocks(
+            x=np.add.reduceat(self.x * self.count, starts) / count,
+            first_x=self.first_x[starts],
+            last_x=self.last_x[ends],
+            count=count,
+            low=low,
+            high=np.maximum.reduceat(self.high, starts),
+            last=self.last[ends],
+            up=up,
+            up_x=self.up_x[_first_true(self.up == up[owner], starts)],
+            down=down,
+            down_x=self.down_x[_first_true(self.down == down[owner], starts)],
+            square=np.add.reduceat(self.square, starts),
+            load=load,
+            width=float(self.last_x[-1] - self.first_x[0]) / len(starts),
         )
 
     @property
@@ -109,13 +138,16 @@ def summarise(x: Floats, y: Floats, load: Floats | None = None, most: int = MOST
     up, down = np.maximum.reduceat(rise, starts), np.minimum.reduceat(rise, starts)
     owner = np.repeat(np.arange(len(starts)), count)
     low, high = np.minimum.reduceat(y, starts), np.maximum.reduceat(y, starts)
+    second, second_at = _second_lowest(y, owner, low, starts)
+    robust = count >= _ROBUST_FROM
+    level_at = np.where(robust, second_at, _first_true(y == low[owner], starts))
     # mean x of the readings, not the block's middle: a block half in a gap stands where its readings are
     return Blocks(
         x=np.add.reduceat(x, starts) / count,
         first_x=x[starts],
         last_x=x[ends - 1],
         count=count,
-        low=np.where(count >= _ROBUST_FROM, _second_lowest(y, owner, low, starts), low),
+        low=np.where(robust, second, low),
         high=high,
         last=y[ends - 1],
         up=up,
@@ -123,7 +155,7 @@ def summarise(x: Floats, y: Floats, load: Floats | None = None, most: int = MOST
         down=down,
         down_x=x[_first_true(rise == down[owner], starts)],
         square=np.add.reduceat(rise * rise, starts),
-        load=None if load is None else np.add.reduceat(load, starts) / count,
+        load=None if load is None else load[level_at],
         width=width,
     )
 
@@ -134,11 +166,14 @@ def _first_true(flags: NDArray[np.bool_], starts: NDArray[np.int64]) -> NDArray[
     return hits[np.searchsorted(hits, starts)]
 
 
-def _second_lowest(y: Floats, owner: NDArray[np.int64], low: Floats, starts: NDArray[np.int64]) -> Floats:
+def _second_lowest(
+    y: Floats, owner: NDArray[np.int64], low: Floats, starts: NDArray[np.int64]
+) -> tuple[Floats, NDArray[np.int64]]:
+    """The second lowest reading of each block (infinite where there is one only) and its index."""
     others = y.copy()
     others[_first_true(y == low[owner], starts)] = np.inf
     second = np.minimum.reduceat(others, starts)
-    return np.where(np.isfinite(second), second, low)
+    return second, _first_true(others == second[owner], starts)
 
 
 @dataclass(slots=True)
@@ -146,7 +181,7 @@ class BlockBuilder:
     """Blocks of a growing series: constant time per reading, at most ``2 * MOST_BLOCKS`` rows of memory.
 
     Rows hold first_x, last_x, sum of x, count, lowest, second lowest, highest, last, up, up_x, down, down_x, square,
-    sum of load, count of load.
+    load at the lowest and at the second lowest (NaN: unknown).
     """
 
     width: float = 0.0
@@ -162,9 +197,8 @@ class BlockBuilder:
             return
         rise = 0.0 if not self.rows else y - self.last_y
         self.last_x, self.last_y = x, y
-        known = load is not None and bool(np.isfinite(load))
-        held = load if known and load is not None else 0.0
-        row = [x, x, x, 1.0, y, np.inf, y, y, rise, x, rise, x, rise * rise, held, float(known)]
+        held = np.nan if load is None else load
+        row = [x, x, x, 1.0, y, np.inf, y, y, rise, x, rise, x, rise * rise, held, np.nan]
         if self.rows and self.width > 0 and x < self.rows[-1][0] - self._offset(self.rows[-1][0]) + self.width:
             self.rows[-1] = _merge(self.rows[-1], row)
             return
@@ -197,7 +231,8 @@ class BlockBuilder:
         a = np.array(self.rows)
         count = a[:, 3].astype(np.int64)
         robust = (count >= _ROBUST_FROM) & np.isfinite(a[:, 5])
-        loaded = bool((a[:, 14] > 0).all())
+        load = np.where(robust, a[:, 14], a[:, 13])
+        loaded = bool(np.isfinite(load).all())
         return Blocks(
             x=a[:, 2] / a[:, 3],
             first_x=a[:, 0],
@@ -211,16 +246,17 @@ class BlockBuilder:
             down=a[:, 10],
             down_x=a[:, 11],
             square=a[:, 12],
-            load=a[:, 13] / a[:, 14] if loaded else None,
+            load=load if loaded else None,
             width=self.width,
         )
 
 
 def _merge(a: list[float], b: list[float]) -> list[float]:
-    low, second = (a[4], min(a[5], b[4])) if a[4] <= b[4] else (b[4], min(b[5], a[4]))
+    best, other = (a, b) if a[4] <= b[4] else (b, a)
+    second, second_load = (best[5], best[14]) if best[5] <= other[4] else (other[4], other[13])
     up, up_x = (a[8], a[9]) if a[8] >= b[8] else (b[8], b[9])
     down, down_x = (a[10], a[11]) if a[10] <= b[10] else (b[10], b[11])
     return [
-        a[0], b[1], a[2] + b[2], a[3] + b[3], low, second, max(a[6], b[6]), b[7],
-        up, up_x, down, down_x, a[12] + b[12], a[13] + b[13], a[14] + b[14],
+        a[0], b[1], a[2] + b[2], a[3] + b[3], best[4], second, max(a[6], b[6]), b[7],
+        up, up_x, down, down_x, a[12] + b[12], best[13], second_load,
     ]  # fmt: skip

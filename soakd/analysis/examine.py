@@ -7,7 +7,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from soakd.analysis.blocks import Blocks, clean, summarise
-from soakd.analysis.growth import FEWEST_BLOCKS, Growth, is_quantised, measure_growth, sign_probability, within
+from soakd.analysis.growth import (
+    FEWEST_BLOCKS,
+    FEWEST_TROUGHS,
+    Growth,
+    is_quantised,
+    measure_growth,
+    sign_probability,
+    within,
+)
 from soakd.analysis.series import SeriesQuestion
 from soakd.analysis.shape import (
     FoundJump,
@@ -17,6 +25,7 @@ from soakd.analysis.shape import (
     find_jumps,
     find_sawtooth,
     find_staircase,
+    is_bursty,
     is_fast_sawtooth,
     lifetimes,
     spread_out,
@@ -25,7 +34,7 @@ from soakd.analysis.shape import (
 SECONDS_PER_HOUR = 3600.0
 DEFAULT_WARMUP_S = 600.0
 FEWEST_AFTER_WARMUP = 10
-_NOISE_FLOOR = 1e-9
+_FEWEST_COARSE = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +84,7 @@ def examine_blocks(question: SeriesQuestion, b: Blocks) -> Examined:
     a, z = spans[0] if spans else (0, 0)
     main = _slice(b, a, z)
     page = question.page
-    jumps = find_jumps(main, page)
+    main, jumps = _settled_blocks(main, page)
     begin = _after_warmup(question, main)
     used = _slice(main, begin, len(main))
     late = within(jumps, begin, len(main))
@@ -83,7 +92,8 @@ def examine_blocks(question: SeriesQuestion, b: Blocks) -> Examined:
     stairs = None
     growth = plateau = None
     if tooth is not None:
-        growth = measure_growth(summarise(tooth.x, tooth.low), (), page, float(main.first_x[0]), curves=False)
+        troughs = summarise(tooth.x, tooth.low)
+        growth = measure_growth(troughs, (), page, float(main.first_x[0]), curves=False, fewest=FEWEST_TROUGHS)
     elif len(used):
         growth = measure_growth(used, late, page, float(main.first_x[0]))
         stairs = _staircase(late, main, used)
@@ -108,6 +118,20 @@ def examine_blocks(question: SeriesQuestion, b: Blocks) -> Examined:
         p_value=_p_value(question, growth, stairs, plateau, quantised),
         quantised=quantised,
     )
+
+
+def _settled_blocks(main: Blocks, page: float) -> tuple[Blocks, tuple[FoundJump, ...]]:
+    """Blocks long enough that bursts do not reach their minima, and the jumps that remain."""
+    jumps = find_jumps(main, page)
+    b, found = main, jumps
+    while is_bursty(found) and find_sawtooth(b, found, page) is None and len(b) >= 2 * _FEWEST_COARSE:
+        b = b.coarser(2)
+        found = find_jumps(b, page)
+        if not is_bursty(found):
+            return b, found
+    if is_bursty(jumps) and find_sawtooth(main, jumps, page) is None:
+        return main, ()
+    return main, jumps
 
 
 def _slice(b: Blocks, start: int, end: int) -> Blocks:

@@ -12,9 +12,10 @@ from soakd.analysis.blocks import Blocks
 from soakd.analysis.critical import critical_value, tail_probability
 from soakd.analysis.series import Floats
 from soakd.analysis.shape import FoundJump, moves
-from soakd.analysis.slope import WARM_UP_SHARES, TrendFit, fit_trend, warm_up_curves
+from soakd.analysis.slope import TrendFit, fit_growth, fit_trend
 
 FEWEST_BLOCKS = 8
+FEWEST_TROUGHS = 6
 INTERVAL_TAIL = 0.01
 """One-sided tail of the interval that is reported: 98 %."""
 
@@ -100,16 +101,22 @@ def within(jumps: Sequence[FoundJump], start: int, end: int) -> tuple[FoundJump,
 
 
 def measure_growth(
-    b: Blocks, jumps: Sequence[FoundJump], page: float, origin: float, *, curves: bool = True
+    b: Blocks,
+    jumps: Sequence[FoundJump],
+    page: float,
+    origin: float,
+    *,
+    curves: bool = True,
+    fewest: int = FEWEST_BLOCKS,
 ) -> Growth | None:
-    """Fit the blocks with a step at each jump, the load and a warm-up; None where fewer than eight blocks are left.
+    """Fit the blocks with a step at each jump, the load and a warm-up; None where fewer than ``fewest`` are left.
 
     ``origin`` is where the process began (units of ``x``).
     """
     part = _columns(b, jumps)
-    if len(part.b) < FEWEST_BLOCKS or part.b.x[-1] <= part.b.x[0]:
+    if len(part.b) < fewest or part.b.x[-1] <= part.b.x[0]:
         return None
-    fit = _fit(part, origin, curves)
+    fit, tau = _fit(part, origin, curves)
     span = float(part.b.last_x[-1] - part.b.first_x[0]) or 1.0
     # readings are known to a page: uniform error at both ends of a line
     sd = float(np.hypot(fit.sd, 0.29 * page / span))
@@ -122,10 +129,6 @@ def measure_growth(
     p_late = tail_probability(late.ratio, late.rho, points // 2) if late else 1.0
     still = _still_going(fit.slope, now, now_sd)
     detectable = (critical_value(INTERVAL_TAIL, fit.rho, points) + 2.33) * sd
-    tau = None
-    if fit.curve is not None and fit.warm > 0.5:
-        width = float(part.b.x[-1] - part.b.x[0])
-        tau = WARM_UP_SHARES[fit.curve] * width if fit.curve < len(WARM_UP_SHARES) else None
     return Growth(
         slope=fit.slope,
         sd=sd,
@@ -139,7 +142,7 @@ def measure_growth(
         rho=fit.rho,
         noise=fit.noise,
         warm=fit.warm,
-        tau=tau,
+        tau=tau if 0 < tau < np.inf and fit.warm > 0.5 else None,
         curve_size=fit.curve_size,
         load_effect=fit.effects[-1] if part.has_load and fit.effects else None,
         detectable=detectable,
@@ -151,9 +154,10 @@ def measure_growth(
     )
 
 
-def _fit(part: _Part, origin: float, curves: bool) -> TrendFit:
-    candidates = warm_up_curves(part.b.x, origin) if curves else None
-    return fit_trend(part.b.x, part.b.low, part.fixed, candidates)
+def _fit(part: _Part, origin: float, curves: bool) -> tuple[TrendFit, float]:
+    if not curves:
+        return fit_trend(part.b.x, part.b.low, part.fixed), 0.0
+    return fit_growth(part.b.x, part.b.low, part.fixed, origin)
 
 
 def _late_half(part: _Part, origin: float) -> TrendFit | None:
@@ -166,7 +170,7 @@ def _late_half(part: _Part, origin: float) -> TrendFit | None:
     if fixed is not None:
         varied = np.ptp(fixed, axis=0) > 0
         fixed = fixed[:, varied] if varied.any() else None
-    return fit_trend(b.x, b.low, fixed, warm_up_curves(b.x, origin))
+    return fit_growth(b.x, b.low, fixed, origin)[0]
 
 
 def _still_going(slope: float, now: float, now_sd: float) -> bool:

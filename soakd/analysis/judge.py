@@ -7,10 +7,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from soakd.analysis.blocks import Blocks
 from soakd.analysis.examine import Examined, examine
 from soakd.analysis.growth import PROOF_MOVES, sign_probability
 from soakd.analysis.series import (
     Evidence,
+    Floats,
     Jump,
     Leak,
     Segment,
@@ -40,6 +42,9 @@ _SUGGESTIVE = 0.05
 """Above this p-value nothing points to growth; between it and alpha it is not settled."""
 
 FEWEST_READINGS = 4
+
+_HOPELESS = 100.0
+"""Runs more than this many times longer are not worth naming."""
 
 
 def judge_series(question: SeriesQuestion, alpha: float = DEFAULT_ALPHA) -> SeriesJudgement:
@@ -76,7 +81,7 @@ class _Answer:
 
 def decide(facts: Examined, alpha: float = DEFAULT_ALPHA) -> SeriesJudgement:
     """The verdict on what was examined; LEAK where the p-value is at most ``alpha`` and every condition holds."""
-    slopes = _slopes(facts)
+    slopes = _slopes(facts, alpha)
     answer = _answer(facts, alpha, slopes)
     answer = _within_cap(facts, answer, slopes)
     if facts.lives.died or facts.lives.declared:
@@ -96,13 +101,13 @@ class _Slopes:
     span: float = 0.0
 
 
-def _slopes(facts: Examined) -> _Slopes:
+def _slopes(facts: Examined, alpha: float) -> _Slopes:
     g, page = facts.growth, facts.question.page
     if g is None:
         return _Slopes(span=float(np.ptp(facts.main.x)) if len(facts.main) else 0.0)
     slope, low, high, now = g.slope, g.low, g.high, g.slope_now
     stairs = facts.staircase
-    if stairs is not None:
+    if stairs is not None and stairs.p_value <= alpha / 2:
         slope, now = slope + stairs.slope, now + stairs.slope_now
         half = float(np.hypot(g.reach, 2.33 * stairs.spread))
         low, high = slope - half, slope + half
@@ -180,14 +185,16 @@ def _on_growth(facts: Examined, alpha: float, s: _Slopes) -> _Answer:
         )
         return _Answer(Leak.LEAK, Shape.STAIRCASE, why, n)
     if proven and (steady or late):
-        if stairs is not None:
-            why = f"growth of {rate(g.slope, facts)} within the plateaus of a staircase of {stairs.jumps} jumps"
-            return _Answer(Leak.LEAK, Shape.STAIRCASE, why, n)
         shape = Shape.SAWTOOTH if facts.fast_sawtooth else Shape.LINEAR
-        where = f" between {len(facts.late_jumps)} jumps" if facts.late_jumps else ""
-        began = f"; {rate(g.slope_now, facts)} in the last half" if not steady else ""
+        count = len(facts.late_jumps)
+        where = f" on the plateaus between {count} {'step' if count == 1 else 'steps'}" if count else ""
         beyond = f", above the limit of {rate((q.limit or 0) / facts.per_factor, facts)}" if q.limit else ""
-        why = f"it grows by {rate(g.slope, facts)} ({_interval(s, facts)}){where} and has not stopped{began}{beyond}"
+        if not steady:
+            why = (
+                f"it grows by {rate(g.slope_now, facts)} in the last half{where}, which the first half did not{beyond}"
+            )
+            return _Answer(Leak.LEAK, shape, why, n)
+        why = f"it grows by {rate(g.slope, facts)} ({_interval(s, facts)}){where} and has not stopped{beyond}"
         return _Answer(Leak.LEAK, shape, why, n)
     if shape is Shape.FLAT and steady and g.p_value <= alpha:
         shape = Shape.LINEAR
@@ -208,8 +215,8 @@ def _quiet_shape(facts: Examined) -> Shape:
         return Shape.WARM_UP if thinned else Shape.STAIRCASE
     if facts.late_jumps:
         return Shape.STEP
-    tail = float(np.median(facts.used.low))
-    begun = float(np.median(facts.main.low[: max(1, len(facts.main) // 100)]))
+    tail = float(np.median(_without_load(facts.used, g.load_effect)))
+    begun = float(np.median(_without_load(facts.main, g.load_effect)[: max(1, len(facts.main) // 100)]))
     least = max(3 * q.page, 4 * g.noise)
     if len(facts.used) < len(facts.main) and tail - begun > least:
         return Shape.WARM_UP
@@ -218,6 +225,10 @@ def _quiet_shape(facts: Examined) -> Shape:
     if len(facts.used) == len(facts.main) and any(j.size > 0 for j in facts.jumps):
         return Shape.STEP
     return Shape.FLAT
+
+
+def _without_load(b: Blocks, effect: float | None) -> Floats:
+    return b.low if effect is None or b.load is None else b.low - effect * b.load
 
 
 def _unsettled(facts: Examined, s: _Slopes) -> Leak:
@@ -257,7 +268,7 @@ def _quiet_why(facts: Examined, verdict: Leak, shape: Shape, s: _Slopes) -> str:
         parts.append(f"{len(ups)} upward {'jump' if len(ups) == 1 else 'jumps'} ({sizes}), not counted as slope")
     elif shape is Shape.WARM_UP:
         parts.append(f"it rose by {amount(facts.grown, q)} while warming up")
-    if facts.quantised and g.up + g.down:
+    if facts.quantised and g.up + g.down > 0 and g.up < PROOF_MOVES:
         parts.append(f"{g.up} moves up and {g.down} down, where {PROOF_MOVES} up and none down would prove growth")
     elif g.up + g.down == 0:
         parts.append("it did not move after the warm-up")
@@ -286,7 +297,8 @@ def _needed_span(facts: Examined, s: _Slopes) -> float | None:
         return None
     by_noise = s.span * float((s.detectable / target) ** (2 / 3))
     skipped = float(facts.used.first_x[0] - facts.main.first_x[0]) if len(facts.used) else 0.0
-    return max(by_noise, PROOF_MOVES * q.page / target) + skipped
+    need = max(by_noise, PROOF_MOVES * q.page / target) + skipped
+    return need if need < _HOPELESS * (s.span + skipped) else None
 
 
 def _within_cap(facts: Examined, answer: _Answer, s: _Slopes) -> _Answer:

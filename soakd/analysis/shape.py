@@ -20,12 +20,14 @@ _REACH = 3
 _DEAD_SHARE = 0.15
 """Below this share of the level before, a process is gone, not smaller."""
 
-_FALL_SHARE = 0.3
-"""A fall by more than this share of the level starts a new lifetime."""
+_STEADY_BEFORE = 8
+_STEADY_SHARE = 0.3
+"""For so many blocks before its death a process was above this share of its level."""
 
 _JUMP_SIGMAS = 6.0
 _JUMP_PAGES = 3.0
 _JUMP_SHARE = 0.02
+_PASSES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +80,12 @@ def lifetimes(b: Blocks, starts: Sequence[float]) -> Lifetimes:
     level = np.maximum.accumulate(b.low) if n else b.low
     top = float(level[-1]) if n else 0.0
     dead = (b.low <= _DEAD_SHARE * level) & (top > 0) & (level > _DEAD_SHARE * top)
+    for start in np.flatnonzero(np.diff(dead.astype(np.int8), prepend=0) == 1):
+        # a small series may swing to near nothing and back all the time: that is its noise
+        before = b.low[max(0, start - _STEADY_BEFORE) : start]
+        if before.min() <= _STEADY_SHARE * level[start]:
+            end = start + int(np.argmin(dead[start:])) if not dead[start:].all() else n
+            dead[start:end] = False
     edges = np.flatnonzero(np.diff(dead.astype(np.int8)) != 0) + 1
     cuts |= {int(e) for e in edges}
     bounds = [0, *sorted(c for c in cuts if 0 < c < n), n]
@@ -124,24 +132,56 @@ def _across(low: Floats, single: bool) -> Floats:
 
 def find_jumps(b: Blocks, page: float) -> tuple[FoundJump, ...]:
     """Isolated sustained changes of level, up or down, that the noise between neighbours does not explain."""
+    found: list[FoundJump] = []
+    low = b.low.copy()
+    for _ in range(_PASSES):
+        more = _jumps_once(b, low, page, {j.index for j in found})
+        if not more:
+            break
+        found.extend(more)
+        # with these taken out, neighbours that they hid come to light
+        for j in more:
+            low[j.index + (b.width > 0.0) :] -= j.size
+    return _netted(sorted(found, key=lambda j: j.index), _least_jump(b, page))
+
+
+def _least_jump(b: Blocks, page: float) -> float:
+    return max(_JUMP_PAGES * page, _JUMP_SHARE * float(np.ptp(b.low)), 1e-9 * float(np.abs(b.low).max()))
+
+
+def _netted(found: Sequence[FoundJump], least: float) -> tuple[FoundJump, ...]:
+    """Neighbouring finds of one event (a jump and what a later pass corrected of it) as one jump."""
+    merged: list[FoundJump] = []
+    for j in found:
+        last = merged[-1] if merged else None
+        if last is not None and j.index - last.index <= _REACH and j.size * last.size < 0:
+            larger = last if abs(last.size) >= abs(j.size) else j
+            merged[-1] = FoundJump(larger.index, larger.x, last.size + j.size)
+        else:
+            merged.append(j)
+    return tuple(j for j in merged if abs(j.size) > least)
+
+
+def _jumps_once(b: Blocks, low: Floats, page: float, known: set[int]) -> list[FoundJump]:
     n = len(b)
     if n < 6:
-        return ()
+        return []
     single = b.width == 0.0
-    excess = level_changes(b.low, single)
+    excess = level_changes(low, single)
     block_scale = max(float(_MAD * np.median(np.abs(excess))), page)
     raw = np.where(np.abs(b.up) >= np.abs(b.down), b.up, b.down)
     raw_usual = float(np.median(raw)) if single else 0.0
     raw_scale = step_scale(b, page)
-    floor = max(_JUMP_PAGES * page, _JUMP_SHARE * float(np.ptp(b.low)), 1e-9 * float(np.abs(b.low).max()))
+    floor = _least_jump(b, page)
     by_level = np.abs(excess) > _JUMP_SIGMAS * block_scale
     sudden = np.abs(raw - raw_usual)
     by_rise = (sudden > (_JUMP_SIGMAS + 2) * raw_scale) & (excess * raw > 0) & (np.abs(excess) >= 0.5 * sudden)
     # a ramp is no jump: most of the change must fall on one block, or on one pair of neighbours
-    steps = np.abs(np.diff(b.low, prepend=b.low[0]))
+    steps = np.abs(np.diff(low, prepend=low[0]))
     steepest = np.maximum(steps, np.append(steps[1:], 0.0))
     wanted = (by_level & (steepest >= 0.5 * np.abs(excess)) | by_rise) & (np.abs(excess) > floor)
     found: list[FoundJump] = []
+    wanted[list(known)] = False
     order = np.argsort(-np.where(wanted, np.maximum(np.abs(excess), sudden), 0.0), kind="stable")
     taken = np.zeros(n, dtype=bool)
     for i in order[: int(wanted.sum())]:
@@ -150,11 +190,12 @@ def find_jumps(b: Blocks, page: float) -> tuple[FoundJump, ...]:
         taken[max(0, i - _REACH) : i + _REACH + 1] = True
         place = b.up_x[i] if excess[i] > 0 else b.down_x[i]
         found.append(FoundJump(int(i), float(place), float(excess[i])))
-    return tuple(sorted(found, key=lambda j: j.index))
+    return found
 
 
 def find_sawtooth(b: Blocks, jumps: Sequence[FoundJump], page: float) -> Sawtooth | None:
-    """Three or more falls, each after a climb of at least half its size; None where there are fewer."""
+    """Three or more falls, each after a climb of at least half its size; None where there are fewer, or where what
+    falls had jumped up (those are bursts)."""
     falls = [j for j in jumps if j.size < 0]
     if len(falls) < 3:
         return None
@@ -164,30 +205,40 @@ def find_sawtooth(b: Blocks, jumps: Sequence[FoundJump], page: float) -> Sawtoot
     for a, z in pairwise(bounds):
         if z - a < 1:
             continue
-        troughs.append(a + int(np.argmin(b.low[a:z])))
+        # the fall itself may lie at the end of the block before
+        first, last = max(0, a - 1), max(a, z - 1)
+        troughs.append(first + int(np.argmin(b.low[first:last])) if last > first else a)
     for fall, trough in zip(falls[1:], troughs[1:], strict=False):
         peak = float(b.low[trough : fall.index + 1].max())
         climbs += peak - float(b.low[trough]) >= 0.5 * -fall.size
-    if climbs < 2 or climbs < 0.6 * (len(falls) - 1):
+    jumped = sum(j.size for j in jumps if j.size > 0)
+    if climbs < 2 or climbs < 0.6 * (len(falls) - 1) or jumped > -0.5 * sum(j.size for j in falls):
         return None
     # the stretch before the first fall starts at no trough of its own
     inner = np.array(troughs[1:])
     return Sawtooth(b.x[inner], b.low[inner], len(falls))
 
 
+def is_bursty(jumps: Sequence[FoundJump]) -> bool:
+    """Whether the level jumps up and back down: its floor shows in longer blocks only."""
+    ups, downs = [j.size for j in jumps if j.size > 0], [-j.size for j in jumps if j.size < 0]
+    return len(ups) >= 2 and len(downs) >= 2 and min(sum(ups), sum(downs)) > 0.3 * max(sum(ups), sum(downs))
+
+
 def is_fast_sawtooth(b: Blocks, page: float) -> bool:
-    """Climbs and falls too quick for the blocks: many blocks hold a fall much larger than any rise in them."""
+    """Climbs and falls too quick for the blocks: falls much larger than any rise between neighbouring readings."""
     if b.width == 0.0:
         return False
     swing = float(np.quantile(b.high, 0.9) - np.quantile(b.low, 0.1))
-    fallen = (b.down <= -0.5 * swing) & (b.up < 0.5 * -b.down)
-    return swing > _JUMP_PAGES * page and int(fallen.sum()) >= 3
+    fallen = b.down <= -0.5 * swing
+    return swing > _JUMP_PAGES * page and int(fallen.sum()) >= 3 and float(b.up.max()) < 0.3 * swing
 
 
 def find_staircase(jumps: Sequence[FoundJump], origin: float, start: float, end: float) -> Staircase | None:
     """Three or more upward jumps in (start, end], against records of a steady demand that began at ``origin``."""
-    ups = [j for j in jumps if j.size > 0 and j.x > start]
-    if len(ups) < 3:
+    mine = [j for j in jumps if j.x > start]
+    ups = [j for j in mine if j.size > 0]
+    if len(ups) < 3 or sum(j.size for j in mine) < 0.6 * sum(j.size for j in ups):
         return None
     at = np.array([j.x for j in ups])
     size = np.array([j.size for j in ups])

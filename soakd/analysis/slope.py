@@ -34,7 +34,8 @@ class TrendFit:
 
     ``rho`` is the correlation of neighbouring readings, ``noise`` their residual's standard deviation, ``warm`` the
     share (0 to 1) of the evidence that is for a warm-up curve, ``curve`` the likeliest one (None: none), ``curve_size``
-    its coefficient, ``fitted`` what the likeliest model says at each reading.
+    its coefficient, ``spacing`` how much less likely (log evidence) its likelier neighbour in the list is, ``fitted``
+    what the likeliest model says at each reading.
     """
 
     slope: float
@@ -45,6 +46,7 @@ class TrendFit:
     warm: float
     curve: int | None
     curve_size: float
+    spacing: float
     fitted: Floats
 
     @property
@@ -88,29 +90,51 @@ def _spectra(points: int) -> _Spectra:
 
 
 @dataclass(frozen=True, slots=True)
-class _Model:
-    """One choice of columns under every spectrum."""
+class _Models:
+    """Every choice of curve (0 is none) under every spectrum: arrays of models x spectra (x columns for ``beta``)."""
 
     beta: Floats
+    curve: Floats
     variance: Floats
     share: Floats
-    bic: float
+    bic: Floats
 
 
-def _fit_columns(gram: Floats, index: list[int], rows: int, spectra: _Spectra) -> _Model:
-    p = len(index)
-    sub = gram[:, index][:, :, index]
-    inverse = np.linalg.pinv(sub, hermitian=True, rcond=1e-10)
-    cross = gram[:, index, 0]
-    beta = np.einsum("gij,gj->gi", inverse, cross)
-    rss = np.maximum(gram[:, 0, 0] - (beta * cross).sum(axis=1), _EXACT * gram[:, 0, 0] + 1e-300)
-    freedom = max(rows - p, 1)
-    values = np.linalg.eigvalsh(sub)
-    logdet = np.log(np.maximum(values, 1e-10 * values[:, -1:])).sum(axis=1)
-    restricted = spectra.prior + spectra.half_log - 0.5 * logdet - 0.5 * freedom * np.log(rss)
-    share = np.exp(restricted - restricted.max())
-    likelihood = float((spectra.half_log - 0.5 * rows * np.log(rss)).max())
-    return _Model(beta, rss / freedom * inverse[:, 0, 0], share / share.sum(), likelihood - 0.5 * p * np.log(rows))
+def _fit_models(gram: Floats, base: int, rows: int, spectra: _Spectra) -> _Models:
+    """Weighted least squares from the weighted products of columns: 0 is y, 1 to base - 1 in every model, each later
+    one added alone (by its Schur complement, so that one inversion serves all)."""
+    fixed = slice(1, base)
+    values, vectors = np.linalg.eigh(gram[:, fixed, fixed])
+    values = np.maximum(values, 1e-10 * values[:, -1:])
+    inverse = (vectors / values[:, None, :]) @ vectors.transpose(0, 2, 1)
+    plain = np.einsum("gij,gj->gi", inverse, gram[:, fixed, 0])
+    total = gram[:, 0, 0]
+    rss = total - (plain * gram[:, fixed, 0]).sum(axis=1)
+    logdet = np.log(values).sum(axis=1)
+    # g x p x w: what each curve shares with the fixed columns
+    shared = inverse @ gram[:, fixed, base:]
+    own = np.einsum("gcc->gc", gram[:, base:, base:])
+    left = np.maximum(own - (gram[:, fixed, base:] * shared).sum(axis=1), 1e-9 * own)
+    size = (gram[:, base:, 0] - np.einsum("gpw,gp->gw", gram[:, fixed, base:], plain)) / left
+
+    beta = np.concatenate([plain[None], (plain[:, :, None] - shared * size[:, None, :]).transpose(2, 0, 1)])
+    all_rss = np.vstack([rss[None], (rss[:, None] - size**2 * left).T])
+    all_rss = np.maximum(all_rss, _EXACT * total + 1e-300)
+    dets = np.vstack([logdet[None], (logdet[:, None] + np.log(left)).T])
+    width = np.vstack([inverse[None, :, 0, 0], (inverse[:, 0, 0][:, None] + shared[:, 0, :] ** 2 / left).T])
+    columns = np.full((len(beta), 1), float(base))
+    columns[0] = base - 1.0
+    freedom = np.maximum(rows - columns, 1.0)
+    restricted = spectra.prior + spectra.half_log - 0.5 * dets - 0.5 * freedom * np.log(all_rss)
+    share = np.exp(restricted - restricted.max(axis=1, keepdims=True))
+    likelihood = (spectra.half_log - 0.5 * rows * np.log(all_rss)).max(axis=1)
+    return _Models(
+        beta=beta,
+        curve=np.vstack([np.zeros((1, len(rss))), size.T]),
+        variance=all_rss / freedom * width,
+        share=share / share.sum(axis=1, keepdims=True),
+        bic=likelihood - 0.5 * columns[:, 0] * np.log(rows),
+    )
 
 
 def fit_trend(t: Floats, y: Floats, fixed: Floats | None = None, curves: Floats | None = None) -> TrendFit:
@@ -132,43 +156,66 @@ def fit_trend(t: Floats, y: Floats, fixed: Floats | None = None, curves: Floats 
     spectra = _spectra(len(t))
     gram = (spectra.weights @ (z[:, :, None] * z[:, None, :]).reshape(rows, c * c)).reshape(-1, c, c)
 
-    base = list(range(1, 2 + k))
-    choices = [base] + [[*base, j] for j in range(2 + k, c)]
-    models = [_fit_columns(gram, index, rows, spectra) for index in choices]
+    models = _fit_models(gram, 2 + k, rows, spectra)
+    count = len(models.bic)
     # a warm-up curve of any time constant is as likely beforehand as none
-    odds = np.array([m.bic for m in models]) - np.log([1.0] + [max(len(models) - 1.0, 1.0)] * (len(models) - 1))
+    odds = models.bic - np.log([1.0] + [max(count - 1.0, 1.0)] * (count - 1))
     share = np.exp(odds - odds.max())
     share /= share.sum()
-    mix = share[:, None] * np.array([m.share for m in models])
-    slopes = np.array([m.beta[:, 0] for m in models])
+    mix = share[:, None] * models.share
+    slopes = models.beta[:, :, 0]
     slope = float((mix * slopes).sum())
-    variance = float((mix * (np.array([m.variance for m in models]) + (slopes - slope) ** 2)).sum())
+    variance = float((mix * (models.variance + (slopes - slope) ** 2)).sum())
 
     best = int(share.argmax())
-    beta = models[best].share @ models[best].beta
-    shape = columns[:, choices[best]] @ beta
+    beta = models.share[best] @ models.beta[best]
+    size = float(models.share[best] @ models.curve[best])
+    shape = columns[:, 1 : 2 + k] @ beta + (columns[:, 1 + k + best] * size if best else 0.0)
     level = float(np.mean(columns[:, 0] - shape))
+    around = [models.bic[i] for i in (best - 1, best + 1) if 0 < i < count]
     return TrendFit(
         slope=slope * scale / span,
         sd=float(np.sqrt(variance)) * scale / span,
         rho=float(mix.sum(axis=0) @ spectra.correlation),
         noise=float(np.std(columns[:, 0] - shape)) * scale,
-        effects=tuple(float(b * scale / width[i]) for i, b in enumerate(beta[1 : 1 + k])),
+        effects=tuple(float(b * scale / width[i]) for i, b in enumerate(beta[1:])),
         warm=float(share[1:].sum()),
         curve=best - 1 if best else None,
-        curve_size=float(beta[-1] * scale / width[k + best - 1]) if best else 0.0,
+        curve_size=size * scale / float(width[k + best - 1]) if best else 0.0,
+        spacing=float(models.bic[best] - max(around)) if best and around else 0.0,
         fitted=y[0] + scale * (level + shape),
     )
 
 
-WARM_UP_SHARES = (0.03, 0.045, 0.067, 0.1, 0.15, 0.22, 0.33, 0.5)
-"""Time constants of the warm-up curves tried, as shares of the span."""
+WARM_UP_SHARES = (0.012, 0.018, 0.03, 0.045, 0.067, 0.1, 0.15, 0.22, 0.33, 0.5)
+"""Time constants of the warm-up curves tried first, as shares of the span."""
+
+_REFINEMENTS = 4
+_RESOLVED = 1.0
+"""Difference of neighbouring candidates in log evidence below which a finer grid would say nothing new."""
 
 
-def warm_up_curves(t: Floats, origin: float | None = None) -> Floats:
-    """One column per candidate: saturating exponentials over the span of ``t``, then the logarithm of the time since
-    ``origin`` (a third of the span before ``t`` where not given), which is how records of a steady demand grow."""
+def fit_growth(
+    t: Floats, y: Floats, fixed: Floats | None = None, origin: float | None = None
+) -> tuple[TrendFit, float]:
+    """``fit_trend`` with warm-up curves whose time constants are refined until the readings can't tell them apart.
+
+    The candidates are saturating exponentials over the span of ``t`` and the logarithm of the time since ``origin``
+    (a third of the span before ``t`` where not given), which is how records of a steady demand grow. Returns the fit
+    and the likeliest time constant in units of ``t`` (infinite: the logarithm; 0: no warm-up).
+    """
     span = float(t[-1] - t[0]) or 1.0
     share = (t - t[0]) / span
     past = 1.0 / 3.0 if origin is None else max(float(t[0] - origin) / span, 0.02)
-    return np.column_stack([*(np.exp(-share / tau) for tau in WARM_UP_SHARES), np.log(share + past)])
+    logarithm = np.log(share + past)
+    taus = np.array(WARM_UP_SHARES)
+    for _ in range(_REFINEMENTS):
+        curves = np.column_stack([np.exp(-share[:, None] / taus), logarithm])
+        fit = fit_trend(t, y, fixed, curves)
+        if fit.curve is None or fit.curve >= len(taus) or fit.spacing < _RESOLVED:
+            break
+        near = taus[max(0, fit.curve - 1) : fit.curve + 2]
+        taus = np.geomspace(near[0], near[-1], len(WARM_UP_SHARES))
+    if fit.curve is None:
+        return fit, 0.0
+    return fit, float(taus[fit.curve]) * span if fit.curve < len(taus) else np.inf
