@@ -138,11 +138,12 @@ class RunEvidence:
     journal_dropped: int = 0
     notes: tuple[str, ...] = field(default_factory=tuple)
 
-    def track(self, *metrics: str) -> tuple[Track, ...]:
-        return tuple(t for t in self.tracks if t.metric in metrics)
+    def track(self, metric: str, **where: str) -> tuple[Track, ...]:
+        """The tracks of a metric whose labels have the values given."""
+        return tuple(t for t in self.tracks if t.metric == metric and where.items() <= dict(t.labels).items())
 
-    def gain(self, *metrics: str) -> tuple[Gain, ...]:
-        return tuple(g for g in self.gains if g.metric in metrics)
+    def gain(self, metric: str, **where: str) -> tuple[Gain, ...]:
+        return tuple(g for g in self.gains if g.metric == metric and where.items() <= dict(g.labels).items())
 
     def event(self, *kinds: str) -> tuple[Event, ...]:
         return tuple(e for e in self.events if e.kind in kinds)

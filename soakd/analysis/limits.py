@@ -148,8 +148,8 @@ def _first_outage(evidence: RunEvidence) -> str:
 
 def restarts(limit: Limit, evidence: RunEvidence) -> tuple[LimitResult, ...]:
     """Restarts are events of the server process; without a process to watch nothing is known of them."""
-    events = evidence.event("server.restart", "server.died")
-    if not evidence.track("server_process_resident_bytes") and not events:
+    events = evidence.event("server.restart", "server.exit")
+    if not evidence.track("server_process_rss_bytes") and not events:
         return (limit.absent("the server's process could not be watched"),)
     count = len(evidence.event("server.restart")) or len(events)
     why = events[0].what if events else "the server's process lived throughout"

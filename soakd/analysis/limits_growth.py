@@ -13,31 +13,42 @@ from soakd.analysis.judge import judge_family
 from soakd.analysis.limits import COVERAGE_NEEDED, Limit
 from soakd.analysis.series import NVML_PAGE_BYTES, Leak, SeriesJudgement, SeriesQuestion
 from soakd.analysis.thermal import Drift, ThermalJudgement, ThermalQuestion, judge_thermal
-from soakd.model import LimitResult
+from soakd.model import Labels, LimitResult
 from soakd.quantities import format_duration
 
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """A metric that could leak: its quantum, the limit it is judged by, and the metric of what fills up."""
+    """A metric that could leak: its quantum, the limit it is judged by, and the metric of what fills up.
+
+    ``where`` are label values that a series must have.
+    """
 
     metric: str
     limit: str
     page: float = 0.0
     total: str = ""
     cap: str = ""
+    where: tuple[tuple[str, str], ...] = ()
 
 
+_WHOLE_TREE = (("role", "total"),)
+_EVERY_POOL = (("pool", "all"),)
 WATCHED: tuple[Watched, ...] = (
     Watched("gpu_memory_used_bytes", "vram_leak_max", NVML_PAGE_BYTES, "gpu_memory_total_bytes", "vram"),
     Watched("gpu_process_memory_bytes", "vram_leak_max", NVML_PAGE_BYTES, "gpu_memory_total_bytes", "vram"),
     Watched("gpu_memory_outside_allocator_bytes", "vram_leak_max", NVML_PAGE_BYTES, "gpu_memory_total_bytes"),
-    Watched("allocator_allocated_bytes", "vram_leak_max", 0.0, "gpu_memory_total_bytes", "vram"),
-    Watched("server_process_private_bytes", "host_memory_leak_max", 4096.0, "host_memory_total_bytes", "host_memory"),
-    Watched("server_process_open_files", "open_files_leak_max", 1.0, "server_process_open_files_limit"),
-    Watched("server_process_threads", "threads_leak_max", 1.0),
+    Watched("allocator_allocated_bytes", "vram_leak_max", 512.0, "gpu_memory_total_bytes", "vram", _EVERY_POOL),
+    Watched(
+        "server_process_anon_swap_bytes", "host_memory_leak_max", 4096.0, "host_memory_total_bytes", "host_memory",
+        _WHOLE_TREE,
+    ),
+    Watched(
+        "server_process_open_files", "open_files_leak_max", 1.0, "server_process_open_files_limit", "", _WHOLE_TREE
+    ),
+    Watched("server_process_threads", "threads_leak_max", 1.0, "", "", _WHOLE_TREE),
     Watched("host_shm_used_bytes", "shm_leak_max", 4096.0, "host_shm_total_bytes"),
-)
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +73,7 @@ class Caps:
 
 def judge_growth(limits: Mapping[str, Limit], evidence: RunEvidence, caps: Caps) -> tuple[Growth, ...]:
     """Judge every watched series there is, as one family."""
-    pairs = [(w, t) for w in WATCHED for t in evidence.track(w.metric) if len(t.y)]
+    pairs = [(w, t) for w in WATCHED for t in evidence.track(w.metric, **dict(w.where)) if len(t.y)]
     restarts = tuple((e.at_ns - evidence.end_ns) / 1e9 + evidence.duration_s for e in evidence.event("server.restart"))
     questions = [_question(w, t, limits.get(w.limit), evidence, caps, restarts) for w, t in pairs]
     judgements = judge_family(questions)
@@ -144,11 +155,19 @@ def _growth_result(limit: Limit, grown: Growth, evidence: RunEvidence) -> LimitR
     return limit.absent(why + wait, coverage, named, value, needs)
 
 
+def _powers(evidence: RunEvidence) -> Mapping[Labels, Track]:
+    """The best power reading of each card: temperature follows instantaneous power (measured on H200)."""
+    found: dict[Labels, Track] = {}
+    for reading in ("usage", "average", "instant"):
+        found.update({t.key: t for t in evidence.track("gpu_power_watts", reading=reading) if len(t.y)})
+    return found
+
+
 def judge_drift(limit: Limit, evidence: RunEvidence) -> tuple[tuple[Track, ThermalJudgement], ...]:
     """Each card's temperature against its power."""
-    powers = {t.key: t for t in evidence.track("gpu_power_watts")}
+    powers = _powers(evidence)
     judged = []
-    for track in evidence.track("gpu_temperature_celsius"):
+    for track in evidence.track("gpu_temperature_celsius", sensor="core"):
         power = powers.get(track.key)
         if power is None or len(power.y) < 2 or len(track.y) < 2:
             continue

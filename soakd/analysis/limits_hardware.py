@@ -13,15 +13,16 @@ from soakd.analysis.thermal import band_occupancy
 from soakd.model import Labels, LimitResult, State
 from soakd.quantities import format_bytes
 
+_AER = "pcie_aer_severity_errors_total"
 _UNREADABLE = (State.TIMEOUT, State.LOST)
 """States that mean that evidence went missing; the others mean that the thing is not there."""
 
 
-def highest(metric: str, what: str, show: Callable[[float], str]) -> Judge:
+def highest(metric: str, what: str, show: Callable[[float], str], **where: str) -> Judge:
     """The highest reading of each card must not exceed the limit. One reading over it is enough to FAIL."""
 
     def judge(limit: Limit, evidence: RunEvidence) -> tuple[LimitResult, ...]:
-        tracks = evidence.track(metric)
+        tracks = evidence.track(metric, **where)
         if not tracks:
             return (limit.absent(evidence.gpu_note or f"{what} was not measured"),)
         return tuple(_highest_of(limit, track, what, show) for track in tracks)
@@ -52,7 +53,7 @@ def _unknown(
 
 def temperature_band(limit: Limit, evidence: RunEvidence) -> tuple[LimitResult, ...]:
     """``extra`` holds ``width`` and ``share``; judged over the measured stages, where there is load."""
-    tracks = evidence.track("gpu_temperature_celsius")
+    tracks = evidence.track("gpu_temperature_celsius", sensor="core")
     if not tracks:
         return (limit.absent(evidence.gpu_note or "temperature was not measured"),)
     extra = dict(limit.extra)
@@ -70,11 +71,11 @@ def temperature_band(limit: Limit, evidence: RunEvidence) -> tuple[LimitResult, 
     return tuple(results)
 
 
-def increase(metrics: tuple[str, ...], what: str) -> Judge:
+def increase(metric: str, what: str, **where: str) -> Judge:
     """What the counters of each device gained in the run must not exceed the limit; several series are added up."""
 
     def judge(limit: Limit, evidence: RunEvidence) -> tuple[LimitResult, ...]:
-        gains = evidence.gain(*metrics)
+        gains = evidence.gain(metric, **where)
         if not gains:
             return (limit.absent(evidence.gpu_note or f"{what} not counted here"),)
         devices: dict[Labels, list[Gain]] = defaultdict(list)
@@ -100,11 +101,12 @@ def _increase_of(limit: Limit, device: Labels, gains: list[Gain], what: str) -> 
 
 def thermal_throttle(limit: Limit, evidence: RunEvidence) -> tuple[LimitResult, ...]:
     """Seconds under hardware thermal slowdown. A software power cap at full load is normal and does not count."""
-    return increase(("gpu_throttle_hw_thermal_seconds_total",), "time under thermal slowdown (s)")(limit, evidence)
+    judge = increase("gpu_throttle_seconds_total", "time under thermal slowdown (s)", reason="hw_thermal")
+    return judge(limit, evidence)
 
 
 def replay_rate(limit: Limit, evidence: RunEvidence) -> tuple[LimitResult, ...]:
-    gains = evidence.gain("pcie_replay_total")
+    gains = evidence.gain("pcie_replays_total")
     if not gains:
         return (limit.absent(evidence.gpu_note or "PCIe replays are not counted here"),)
     minutes = max(evidence.duration_s / 60, 1e-9)
@@ -139,15 +141,19 @@ def _celsius(value: float) -> str:
 
 HARDWARE_JUDGES: Mapping[str, Judge] = {
     "vram_used_max": highest("gpu_memory_used_bytes", "VRAM in use", format_bytes),
-    "temperature_max": highest("gpu_temperature_celsius", "core temperature", _celsius),
-    "memory_temperature_max": highest("gpu_memory_temperature_celsius", "memory temperature", _celsius),
+    "temperature_max": highest("gpu_temperature_celsius", "core temperature", _celsius, sensor="core"),
+    "memory_temperature_max": highest("gpu_temperature_celsius", "memory temperature", _celsius, sensor="memory"),
     "temperature_band": temperature_band,
     "thermal_throttle_max": thermal_throttle,
-    "ecc_uncorrected_max": increase(("gpu_ecc_uncorrected_aggregate_total",), "uncorrected ECC errors"),
-    "ecc_corrected_max": increase(("gpu_ecc_corrected_aggregate_total",), "corrected ECC errors"),
-    "aer_fatal_max": increase(("pcie_aer_fatal_total",), "fatal PCIe errors (AER)"),
-    "aer_nonfatal_max": increase(("pcie_aer_nonfatal_total",), "non-fatal PCIe errors (AER)"),
-    "aer_correctable_max": increase(("pcie_aer_correctable_total",), "correctable PCIe errors (AER)"),
+    "ecc_uncorrected_max": increase(
+        "gpu_ecc_errors_total", "uncorrected ECC errors", counter="aggregate", error="uncorrected"
+    ),
+    "ecc_corrected_max": increase(
+        "gpu_ecc_errors_total", "corrected ECC errors", counter="aggregate", error="corrected"
+    ),
+    "aer_fatal_max": increase(_AER, "fatal PCIe errors (AER)", severity="fatal"),
+    "aer_nonfatal_max": increase(_AER, "non-fatal PCIe errors (AER)", severity="nonfatal"),
+    "aer_correctable_max": increase(_AER, "correctable PCIe errors (AER)", severity="correctable"),
     "pcie_replay_per_minute_max": replay_rate,
     "xid_max": happened(("xid",), "XID error(s)", skip_class="ignore"),
     "gpu_lost_max": happened(("gpu.lost", "gpu.unresponsive"), "card(s) lost or unresponsive"),

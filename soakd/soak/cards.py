@@ -39,15 +39,17 @@ def _card(gpu: GpuIdentity, evidence: RunEvidence, run: RunFacts) -> facts.Gpu:
         used_by_target=_used(mine, run),
         memory_total_bytes=int(total) if total is not None else None,
         memory_used_bytes=_span(mine, "gpu_memory_used_bytes"),
-        temperature_celsius=_span(mine, "gpu_temperature_celsius"),
-        memory_temperature_celsius=_span(mine, "gpu_memory_temperature_celsius"),
-        power_watts=_span(mine, "gpu_power_watts"),
-        utilisation_ratio=_span(mine, "gpu_utilization_ratio"),
-        throttled_s=_gain(evidence, gpu, "gpu_throttle_hw_thermal_seconds_total"),
-        ecc_corrected_increase=_count(evidence, gpu, "gpu_ecc_corrected_aggregate_total"),
-        ecc_uncorrected_increase=_count(evidence, gpu, "gpu_ecc_uncorrected_aggregate_total"),
-        aer_correctable_increase=_count(evidence, gpu, "pcie_aer_correctable_total"),
-        aer_fatal_increase=_count(evidence, gpu, "pcie_aer_fatal_total"),
+        temperature_celsius=_span(mine, "gpu_temperature_celsius", sensor="core"),
+        memory_temperature_celsius=_span(mine, "gpu_temperature_celsius", sensor="memory"),
+        power_watts=_span(mine, "gpu_power_watts", reading="usage"),
+        utilisation_ratio=_span(mine, "gpu_utilization_ratio", engine="gpu"),
+        throttled_s=_gain(evidence, gpu, "gpu_throttle_seconds_total", reason="hw_thermal"),
+        ecc_corrected_increase=_count(evidence, gpu, "gpu_ecc_errors_total", counter="aggregate", error="corrected"),
+        ecc_uncorrected_increase=_count(
+            evidence, gpu, "gpu_ecc_errors_total", counter="aggregate", error="uncorrected"
+        ),
+        aer_correctable_increase=_count(evidence, gpu, "pcie_aer_severity_errors_total", severity="correctable"),
+        aer_fatal_increase=_count(evidence, gpu, "pcie_aer_severity_errors_total", severity="fatal"),
         xids=xids,
     )
 
@@ -59,21 +61,22 @@ def _used(tracks: Iterable[Track], run: RunFacts) -> bool | None:
     return any(dict(t.labels).get("pid") == str(run.target.pid) for t in processes)
 
 
-def _span(tracks: Iterable[Track], metric: str) -> facts.Span:
-    found = [t.y for t in tracks if t.metric == metric and len(t.y)]
+def _span(tracks: Iterable[Track], metric: str, **where: str) -> facts.Span:
+    found = [t.y for t in tracks if t.metric == metric and where.items() <= dict(t.labels).items() and len(t.y)]
     if not found:
         return facts.Span()
     values = np.concatenate(found)
     return facts.Span(float(values.min()), float(values.mean()), float(values.max()))
 
 
-def _gain(evidence: RunEvidence, gpu: GpuIdentity, metric: str) -> float | None:
-    mine = [g.increase for g in evidence.gain(metric) if ("bdf", gpu.bdf) in g.labels and g.increase is not None]
+def _gain(evidence: RunEvidence, gpu: GpuIdentity, metric: str, **where: str) -> float | None:
+    gains = evidence.gain(metric, bdf=gpu.bdf, **where)
+    mine = [g.increase for g in gains if g.increase is not None]
     return sum(mine) if mine else None
 
 
-def _count(evidence: RunEvidence, gpu: GpuIdentity, metric: str) -> int | None:
-    gained = _gain(evidence, gpu, metric)
+def _count(evidence: RunEvidence, gpu: GpuIdentity, metric: str, **where: str) -> int | None:
+    gained = _gain(evidence, gpu, metric, **where)
     return int(gained) if gained is not None else None
 
 

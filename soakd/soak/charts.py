@@ -19,6 +19,7 @@ class _Line:
     metric: str
     panel: str
     name: str
+    where: tuple[tuple[str, str], ...] = ()
 
 
 _LINES = (
@@ -28,14 +29,17 @@ _LINES = (
     _Line("load_requests_completed_total", "rate", "completed requests"),
     _Line("load_output_tokens_total", "rate", "output tokens"),
     _Line("load_requests_failed_total", "errors", "failed requests"),
-    _Line("gpu_ecc_corrected_volatile_total", "errors", "corrected ECC errors"),
-    _Line("pcie_aer_correctable_total", "errors", "correctable PCIe errors"),
+    _Line("gpu_ecc_errors_total", "errors", "corrected ECC errors", (("counter", "volatile"), ("error", "corrected"))),
+    _Line(
+        "gpu_ecc_errors_total", "errors", "uncorrected ECC errors", (("counter", "volatile"), ("error", "uncorrected"))
+    ),
+    _Line("pcie_aer_severity_errors_total", "errors", "correctable PCIe errors", (("severity", "correctable"),)),
     _Line("gpu_memory_used_bytes", "memory", "VRAM used"),
-    _Line("server_process_private_bytes", "memory", "server's host memory"),
-    _Line("allocator_reserved_bytes", "memory", "allocator reserved"),
-    _Line("gpu_temperature_celsius", "temperature", "core"),
-    _Line("gpu_memory_temperature_celsius", "temperature", "memory"),
-    _Line("gpu_power_watts", "power", "power"),
+    _Line("server_process_anon_swap_bytes", "memory", "server's host memory", (("role", "total"),)),
+    _Line("allocator_reserved_bytes", "memory", "allocator reserved", (("pool", "all"),)),
+    _Line("gpu_temperature_celsius", "temperature", "core", (("sensor", "core"),)),
+    _Line("gpu_temperature_celsius", "temperature", "memory", (("sensor", "memory"),)),
+    _Line("gpu_power_watts", "power", "power", (("reading", "usage"),)),
     _Line("server_requests_running", "other", "running at the server"),
     _Line("server_requests_waiting", "other", "waiting at the server"),
     _Line("server_kv_cache_usage_ratio", "other", "KV cache in use"),
@@ -47,6 +51,8 @@ def read_charts(reader: JournalReader, window: Window) -> Charts:
     series: list[ChartSeries] = []
     for line in _LINES:
         for key in reader.series(line.metric, window.run_id):
+            if not set(line.where) <= set(key.labels):
+                continue
             if len(series) >= _MOST_SERIES:
                 return Charts(window.duration_s, tuple(series))
             buckets = reader.buckets(key.metric.name, key.labels, run_id=window.run_id, max_points=MAX_POINTS // 2)

@@ -28,13 +28,10 @@ from soakd.soak.window_store import BLOB as WINDOW
 from soakd.soak.window_store import totals
 
 _COUNTERS = (
-    "gpu_ecc_uncorrected_aggregate_total",
-    "gpu_ecc_corrected_aggregate_total",
-    "gpu_throttle_hw_thermal_seconds_total",
-    "pcie_aer_fatal_total",
-    "pcie_aer_nonfatal_total",
-    "pcie_aer_correctable_total",
-    "pcie_replay_total",
+    "gpu_ecc_errors_total",
+    "gpu_throttle_seconds_total",
+    "pcie_aer_severity_errors_total",
+    "pcie_replays_total",
     "server_requests_completed_total",
     "server_generated_tokens_total",
     "server_preemptions_total",

@@ -30,12 +30,11 @@ _GAUGES = frozenset(
     | {w.total for w in WATCHED if w.total}
     | {
         "gpu_temperature_celsius",
-        "gpu_memory_temperature_celsius",
         "gpu_power_watts",
         "gpu_utilization_ratio",
         "server_requests_running",
         "server_requests_waiting",
-        "server_process_resident_bytes",
+        "server_process_rss_bytes",
     }
 )
 _PER_PROCESS = ("server_process", "gpu_process", "allocator", "gpu_memory_outside", "server_")

@@ -36,7 +36,7 @@ class LiveView:
             failed=tick.failed,
             gpus=tuple(self._gpu(g, feed) for g in self._gpus),
             gpu_note=self._gpu_note,
-            rss_bytes=_value(feed, "server_process_resident_bytes", (("role", "total"),)),
+            rss_bytes=_value(feed, "server_process_rss_bytes", (("role", "total"),)),
             findings=_findings(feed.events),
             target_down_s=_down_s(feed.events, tick.at_ns),
         )
@@ -53,10 +53,10 @@ class LiveView:
     def _gpu(self, gpu: GpuIdentity, feed: Feed) -> ProgressGpu:
         return ProgressGpu(
             name=f"{gpu.name} {gpu.bdf}",
-            temperature_celsius=_value(feed, "gpu_temperature_celsius", gpu.labels),
+            temperature_celsius=_value(feed, "gpu_temperature_celsius", (*gpu.labels, ("sensor", "core"))),
             memory_used_bytes=_value(feed, "gpu_memory_used_bytes", gpu.labels),
             memory_total_bytes=_value(feed, "gpu_memory_total_bytes", gpu.labels),
-            power_watts=_value(feed, "gpu_power_watts", gpu.labels),
+            power_watts=_value(feed, "gpu_power_watts", (*gpu.labels, ("reading", "usage"))),
         )
 
 

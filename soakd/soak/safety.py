@@ -72,7 +72,12 @@ class SafetyWatch:
 
     def _sample(self, sample: Sample) -> Stop | None:
         bound = self.limits.temperature_celsius
-        if bound is None or sample.metric.name != TEMPERATURE or sample.value is None:
+        if (
+            bound is None
+            or sample.metric.name != TEMPERATURE
+            or ("sensor", "core") not in sample.labels
+            or sample.value is None
+        ):
             return None
         card = dict(sample.labels).get("gpu", "")
         self._hot[card] = self._hot.get(card, 0) + 1 if sample.value > bound else 0

@@ -11,7 +11,7 @@ LIMITS = SafetyLimits(90.0, True, 0.5, 60.0)
 
 
 def hot(celsius: float | None, card: str = "GPU-1", at: int = 0) -> Sample:
-    tags = labels(gpu=card)
+    tags = labels(gpu=card, sensor="core")
     return Sample.unknown(CORE, State.LOST, at, tags) if celsius is None else Sample.ok(CORE, celsius, at, tags)
 
 
