@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import partial
 from urllib.parse import urlsplit
 
 from soakd.report.model import Report
@@ -35,12 +34,16 @@ _NAMED_KEY = re.compile(
 )
 _BLOB = re.compile(r"(?<![\w/+=-])(?=[\w/+=-]*\d)(?=[\w/+=-]*[a-z])[a-z0-9_+/=-]{32,}(?![\w/+=-])", re.IGNORECASE)
 _SERIAL = re.compile(r"\b(serial(?:[_ ]?(?:number|no))?)(\s*[=:]\s*|\s+)(?!\[)(?=\S*\d)[\w-]{5,}", re.IGNORECASE)
-_IPV4 = re.compile(r"(?<![\w.])(\d{1,3}(?:\.\d{1,3}){3})(?![\d.]*\d)((?::\d{1,5})?)(/\d{1,2}\b)?")
+_TAIL = r"(?:/[^\s,;\"'|<>]*)?"  # what follows an address belongs to it
+_IPV4 = re.compile(rf"(?<![\w.])(\d{{1,3}}(?:\.\d{{1,3}}){{3}})(?![\d.]*\d)((?::\d{{1,5}})?)({_TAIL})")
 _IPV6 = re.compile(
-    r"(?<![\w:.])\[?((?:[0-9a-f]{0,4}:){2,7}[0-9a-f]{0,4})(%\w+)?\]?((?<=\]):\d{1,5})?(?![\w:.]*\w)", re.IGNORECASE
+    rf"(?<![\w:.])\[?((?:[0-9a-f]{{0,4}}:){{2,7}}[0-9a-f]{{0,4}})(%\w+)?\]?((?<=\]):\d{{1,5}})?(?![\w:.]*\w){_TAIL}",
+    re.IGNORECASE,
 )
 _PATH = re.compile(
-    r"(?<![\w\]>/.~-])(?:~[\w.-]*|\.{1,2}|[a-z]:)?[/\\](?![\s/\\]|$)(?:[^\s\"'`|<>:;,()=\[\]]|\\ )+", re.IGNORECASE
+    r"(?<![\w/.~-])(?:~[\w.-]*|\.{1,2}|[a-z]:)?[/\\](?![\s/\\]|$)"
+    r"(?:[^\s\"'`|<>:;,()=\[\]]|\\ |\[(?:id|key|ip|host|user|path)\])+",
+    re.IGNORECASE,
 )
 _RELATIVE = re.compile(r"(?<![\w/.\]-])(?:[\w.@+-]+/){2,}[\w.@+-]+\.[a-z]\w{0,11}\b", re.IGNORECASE)
 _KEPT_PATH = re.compile(
@@ -51,7 +54,9 @@ _TLD = (
     r"(?:com|net|org|io|ai|dev|local|localdomain|internal|intranet|lan|corp|home|cloud|svc|cluster|edu|gov|cn|de|uk|fr|"
     r"jp|eu|ru|in|us|nl|ch|se|kr|tw|app|co|info|tech)"
 )
-_FQDN = re.compile(rf"(?<![\w.@/-])(?:[a-z0-9](?:[\w-]*[a-z0-9])?\.)+{_TLD}\.?(?::\d{{1,5}})?(?![\w-])", re.IGNORECASE)
+_FQDN = re.compile(
+    rf"(?<![\w.@/-])(?:[a-z0-9](?:[\w-]*[a-z0-9])?\.)+{_TLD}\.?(?![\w-])(?::\d{{1,5}})?{_TAIL}", re.IGNORECASE
+)
 _USER = re.compile(r"\b(user(?:name)?|login|uid)(\s*[=:]\s*)(?!\[)[\w.-]+", re.IGNORECASE)
 # names that a machine may bear and that tell nothing; taking them out would only spoil the sentence
 _DULL = frozenset({"localhost", "host", "gpu", "server", "llama", "vllm", "model", "node", "linux", "default", "root"})
@@ -83,11 +88,11 @@ class Redactor:
 
 def redact(text: str, *, hosts: Iterable[str] = (), ids: Iterable[str] = ()) -> str:
     """``text`` without what identifies. ``hosts`` and ``ids`` are exact names to take out as well."""
-    text = _words(text, ids, "[id]")
+    text = _words(_words(text, ids, "[id]"), hosts, "[host]", r"(?:\.[\w-]+)*")
     text = _URL.sub(_url, text)
     for pattern, into in _STEPS:
         text = pattern.sub(into, text)
-    return _words(text, hosts, "[host]")
+    return text
 
 
 def _url(match: re.Match[str]) -> str:
@@ -99,7 +104,9 @@ def _url(match: re.Match[str]) -> str:
 
 
 def _ipv4(match: re.Match[str]) -> str:
-    return match[0] if re.fullmatch(_LOOPBACK, match[1]) else "[ip]" + match[2]
+    if not re.fullmatch(_LOOPBACK, match[1]):
+        return "[ip]" + match[2]
+    return match[1] + match[2] + (match[3] if _KEPT_PATH.fullmatch(match[3]) else "")
 
 
 def _ipv6(match: re.Match[str]) -> str:
@@ -133,14 +140,10 @@ _STEPS: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...]
 )
 
 
-def _words(text: str, words: Iterable[str], into: str) -> str:
+def _words(text: str, words: Iterable[str], into: str, tail: str = "") -> str:
     for word in sorted(words, key=len, reverse=True):
-        text = re.sub(rf"(?<![\w-]){re.escape(word)}(?![\w-])", partial(_constant, into), text, flags=re.IGNORECASE)
+        text = re.sub(rf"(?<![\w-]){re.escape(word)}{tail}(?![\w-])", into, text, flags=re.IGNORECASE)
     return text
-
-
-def _constant(into: str, _match: re.Match[str]) -> str:
-    return into
 
 
 def _worth(words: Iterable[str]) -> tuple[str, ...]:

@@ -43,6 +43,11 @@ UUID = "0f4f7a43-9a07-4bb3-8f8e-7d2f44e3ac11"
         ("mail bob@example.org", "mail [user]"),
         ("user=bob did it", "user=[user] did it"),
         ("node3.cluster.local refused", "[host] refused"),
+        ("10.1.2.3/home/alice", "[ip]"),
+        ("nas.example.com:/export/alice", "[host]:[path]"),
+        ("[x]/etc/alice", "[x][path]"),
+        (f"/mnt/{UUID}/alice/x", "[path]"),
+        ("/srv/sk-abcdef1234567890/alice", "[path]"),
     ],
 )  # fmt: skip
 def test_taken_out(text: str, wanted: str) -> None:
@@ -71,6 +76,7 @@ def test_known_names_go_and_dull_ones_stay() -> None:
     redactor = Redactor.of(samples.full())
     assert redactor("GPU07 rebooted; gpu07.corp.example.com is back") == "[host] rebooted; [host] is back"
     assert redactor("card 1654022101 was replaced") == "card [id] was replaced"
+    assert redactor("gpu07/home/alice and gpu07.other.lan") == "[host][path] and [host]"
     assert Redactor(("server",))("server is up") == "[host] is up"
     assert "server" not in Redactor.of(samples.full()).hosts
 
