@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import os
+import re
 import signal
 import socket
 import sys
@@ -49,6 +50,7 @@ async def test_greedy_answers_are_equal_alone_and_in_a_crowd(llama_server: DemoS
             crowd = await asyncio.gather(*(ask(session, llama_server.url, p) for p in prompts))
             assert crowd == alone
     assert len({text for text, _, _ in alone}) == len(prompts)
+    assert all(re.fullmatch(r"[A-Za-z ,.]+", text) for text, _, _ in alone)
     assert {tokens for _, _, tokens in alone} == {48}
 
 

@@ -24,6 +24,15 @@ def test_it_is_a_qwen3(tmp_path: Path) -> None:
     assert fields["qwen3.context_length"].contents() == 32768
 
 
+def test_no_block_writes_the_channel_that_keeps_the_text_printable(tmp_path: Path) -> None:
+    tensors = {t.name: t.data for t in gguf.GGUFReader(cached_model(tmp_path)).tensors}
+    assert set(tensors["token_embd.weight"][:, 0]) == {4.0}
+    for layer in range(Shape().layers):
+        for name in ("attn_output", "ffn_down"):
+            assert not tensors[f"blk.{layer}.{name}.weight"][0].any()
+            assert tensors[f"blk.{layer}.{name}.weight"][1].any()
+
+
 def test_another_shape_is_another_file(tmp_path: Path) -> None:
     assert cached_model(tmp_path, Shape(seed=2)) != cached_model(tmp_path)
 

@@ -81,6 +81,7 @@ def test_a_drift_is_heat_without_power() -> None:
     assert [r.power_w for r in healthy] == [r.power_w for r in drifting]
     assert drifting[-1].temperature_c - healthy[-1].temperature_c == pytest.approx(8.0)
     assert max(r.temperature_c for r in drifting) < 85
+    assert readings(device("thermal-drift", 0)) == readings(device("healthy", 0))
 
 
 def test_energy_is_what_power_adds_up_to() -> None:
