@@ -47,6 +47,7 @@ class Merger:
         self._stages = [_Stage() for _ in spec.stages]
         self._out = TimeOutOfBounds()
         self._worst = SelfCheck(None, None, None, None, None, None, None)
+        self._so_far = Counts()
         self._ticks: dict[int, TickPart] = {}
         self._tick_second = -1
         self._completed = 0
@@ -84,6 +85,7 @@ class Merger:
                 stage.counts = merge_counts([stage.counts, tally.counts])
                 stage.histograms.merge(unpacked)
         in_flight_s = sum(part.in_flight_s for part in ordered)
+        self._so_far = merge_counts([self._so_far, *counts])
         asked = _sum_known([part.asked for part in ordered])
         stage_spec = self._spec.stages[first.stage]
         check = self._check(ordered, histograms, real_s, asked)
@@ -110,6 +112,7 @@ class Merger:
             workers=len(ordered),
             records=b"".join(part.records for part in ordered),
             records_dropped=sum(part.records_dropped for part in ordered),
+            so_far=self._so_far,
         )
 
     def _check(self, parts: Sequence[WindowPart], whole: Histograms, real_s: float, asked: int | None) -> SelfCheck:

@@ -123,7 +123,8 @@ class Window:
 
     ``real_s`` is its length in real seconds: rates are ``counts / real_s``. ``stage`` is the stage it lies in (a
     window never crosses a stage's end). ``records`` are packed request records (`soakd.load.records.decode`);
-    ``records_dropped`` counts those left out because the owner did not read fast enough.
+    ``records_dropped`` counts those left out because the owner did not read fast enough. ``so_far`` are the counts of
+    the whole load up to the end of this window.
     """
 
     index: int
@@ -141,6 +142,7 @@ class Window:
     workers: int
     records: bytes = b""
     records_dropped: int = 0
+    so_far: Counts = Counts()
 
 
 @dataclass(frozen=True, slots=True)
