@@ -35,6 +35,7 @@ class Noise:
 AR1 = Noise("ar1", 1.0, 0.99)
 AR4 = Noise("ar4", 4.0, 0.99)
 AR16 = Noise("ar16", 16.0, 0.99)
+EDGE = Noise("edge", 2.9, 0.99)
 SLOW = Noise("rho .999", 4.0, 0.999)
 QUIET = Noise("quiet", 0.0, 0.0)
 
@@ -215,6 +216,7 @@ LEAKS: dict[str, Maker] = {
     "0.025 %/h quiet": leaking(QUIET, 0.025),
     "0.012 %/h ar1": leaking(AR1, 0.012),
     "0.022 %/h ar1": leaking(AR1, 0.022),
+    "0.022 %/h edge": leaking(EDGE, 0.022),
     "0.012 %/h ar4": leaking(AR4, 0.012),
     "0.044 %/h ar4": leaking(AR4, 0.044),
     "0.087 %/h ar4": leaking(AR4, 0.087),
@@ -223,6 +225,9 @@ LEAKS: dict[str, Maker] = {
     "0.35 %/h ar16": leaking(AR16, 0.35),
     "0.087 %/h + warm-up ar4": warm_up(AR4, 0.087),
     "0.087 %/h + step ar4": one_step(AR4, 0.087),
+    "0.022 %/h + warm-up ar1": warm_up(AR1, 0.022),
+    "0.022 %/h + step ar1": one_step(AR1, 0.022),
+    "0.087 %/h + sawtooth ar1": sawtooth(AR1, 0.087),
     "0.087 %/h + sawtooth ar4": sawtooth(AR4, 0.087),
     "0.35 %/h + load ramp": load_ramp(0.35),
     "pools + 0.35 %/h": pools(0.087),

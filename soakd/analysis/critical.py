@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from scipy.special import log_ndtr, ndtri
 
 from soakd.analysis import critical_table as table
 
@@ -28,13 +29,14 @@ def _row(rho: float, points: int) -> tuple[float, ...]:
 
 def critical_value(alpha: float, rho: float, points: int) -> float:
     """The ratio that no-trend series exceed with chance ``alpha`` (one-sided). Between and beyond the tabulated tails
-    it is linear in log(alpha): heavier than a normal tail, as short series need."""
+    it is linear in log(alpha): heavier than a normal tail, as short series need. Never less than the normal value:
+    where a warm-up is certain, averaging over curves no longer widens the standard deviation as in the table."""
     row = _row(rho, points)
     logs = [-np.log(a) for a in table.TAILS]
     want = -np.log(alpha)
     i = 0 if want < logs[1] else 1
     step = (row[i + 1] - row[i]) / (logs[i + 1] - logs[i])
-    return float(row[i] + step * (want - logs[i]))
+    return max(float(row[i] + step * (want - logs[i])), -float(ndtri(alpha)))
 
 
 def tail_probability(ratio: float, rho: float, points: int) -> float:
@@ -48,4 +50,5 @@ def tail_probability(ratio: float, rho: float, points: int) -> float:
     knots, values = [0.0, *row], [float(-np.log(0.5)), *logs]
     i = min(int(np.searchsorted(knots, ratio, side="right")), len(knots) - 1)
     step = (values[i] - values[i - 1]) / max(knots[i] - knots[i - 1], 1e-9)
-    return float(np.exp(-(values[i - 1] + step * (ratio - knots[i - 1]))))
+    by_table = -(values[i - 1] + step * (ratio - knots[i - 1]))
+    return float(np.exp(max(by_table, log_ndtr(-ratio))))

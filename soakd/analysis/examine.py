@@ -9,7 +9,6 @@ import numpy as np
 from soakd.analysis.blocks import Blocks, clean, summarise
 from soakd.analysis.growth import (
     FEWEST_BLOCKS,
-    FEWEST_TROUGHS,
     Growth,
     is_quantised,
     measure_growth,
@@ -84,16 +83,15 @@ def examine_blocks(question: SeriesQuestion, b: Blocks) -> Examined:
     a, z = spans[0] if spans else (0, 0)
     main = _slice(b, a, z)
     page = question.page
-    main, jumps = _settled_blocks(main, page)
+    tooth = _sawtooth(question, main)
+    main, jumps = (main, find_jumps(main, page, 1)) if tooth else _settled_blocks(main, page)
     begin = _after_warmup(question, main)
     used = _slice(main, begin, len(main))
     late = within(jumps, begin, len(main))
-    tooth = find_sawtooth(used, late, page)
     stairs = None
     growth = plateau = None
     if tooth is not None:
-        troughs = summarise(tooth.x, tooth.low)
-        growth = measure_growth(troughs, (), page, float(main.first_x[0]), curves=False, fewest=FEWEST_TROUGHS)
+        growth = measure_growth(used, (), page, float(main.first_x[0]), tooth=tooth)
     elif len(used):
         growth = measure_growth(used, late, page, float(main.first_x[0]))
         stairs = _staircase(late, main, used)
@@ -120,18 +118,22 @@ def examine_blocks(question: SeriesQuestion, b: Blocks) -> Examined:
     )
 
 
+def _sawtooth(question: SeriesQuestion, main: Blocks) -> Sawtooth | None:
+    begin = _after_warmup(question, main)
+    used = _slice(main, begin, len(main))
+    return find_sawtooth(used, within(find_jumps(main, question.page, 1), begin, len(main)))
+
+
 def _settled_blocks(main: Blocks, page: float) -> tuple[Blocks, tuple[FoundJump, ...]]:
     """Blocks long enough that bursts do not reach their minima, and the jumps that remain."""
     jumps = find_jumps(main, page)
     b, found = main, jumps
-    while is_bursty(found) and find_sawtooth(b, found, page) is None and len(b) >= 2 * _FEWEST_COARSE:
+    while is_bursty(found) and len(b) >= 2 * _FEWEST_COARSE:
         b = b.coarser(2)
         found = find_jumps(b, page)
         if not is_bursty(found):
             return b, found
-    if is_bursty(jumps) and find_sawtooth(main, jumps, page) is None:
-        return main, ()
-    return main, jumps
+    return main, () if is_bursty(jumps) else jumps
 
 
 def _slice(b: Blocks, start: int, end: int) -> Blocks:
@@ -189,7 +191,7 @@ def _p_value(
     p = 1.0
     factor = SECONDS_PER_HOUR if question.per == "hour" else 1.0
     limit = (question.limit or 0.0) / factor
-    if growth is not None and growth.slope_now > 0:
+    if growth is not None and growth.slope > 0 and growth.still:
         p = growth.p_value if limit <= 0 else growth.p_above(limit)
         if quantised:
             p = max(p, sign_probability(growth.up, growth.down))

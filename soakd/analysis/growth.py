@@ -11,11 +11,10 @@ from scipy.stats import binom
 from soakd.analysis.blocks import Blocks
 from soakd.analysis.critical import critical_value, tail_probability
 from soakd.analysis.series import Floats
-from soakd.analysis.shape import FoundJump, moves
-from soakd.analysis.slope import TrendFit, fit_growth, fit_trend
+from soakd.analysis.shape import FoundJump, Sawtooth, moves
+from soakd.analysis.slope import TrendFit, fit_growth
 
 FEWEST_BLOCKS = 8
-FEWEST_TROUGHS = 6
 INTERVAL_TAIL = 0.01
 """One-sided tail of the interval that is reported: 98 %."""
 
@@ -76,8 +75,9 @@ class _Part:
     has_load: bool
 
 
-def _columns(b: Blocks, jumps: Sequence[FoundJump]) -> _Part:
-    """Drop each jump's own block (its level is neither before nor after) and make a column for each jump."""
+def _columns(b: Blocks, jumps: Sequence[FoundJump], tooth: Sawtooth | None) -> _Part:
+    """Drop each jump's own block (its level is neither before nor after) and make a column for each jump. Of a
+    sawtooth, make one of the time since the last fall: what then grows is the line of the troughs."""
     single = b.width == 0.0
     keep = np.ones(len(b), dtype=bool)
     columns = []
@@ -85,9 +85,14 @@ def _columns(b: Blocks, jumps: Sequence[FoundJump]) -> _Part:
         if not single:
             keep[j.index] = False
         columns.append((np.arange(len(b)) >= j.index).astype(np.float64))
+    if tooth is not None:
+        age = tooth.age(b)
+        keep &= np.isfinite(age)
+        keep[list(tooth.falls)] = False
+        columns.append(np.nan_to_num(age))
     part = b.part(keep)
     columns = [c[keep] for c in columns]
-    columns = [c for c in columns if 0 < c.sum() < len(c)]
+    columns = [c for c in columns if np.ptp(c) > 0]
     load = part.load
     has_load = load is not None and float(np.ptp(load)) > 0
     if has_load and load is not None:
@@ -106,17 +111,16 @@ def measure_growth(
     page: float,
     origin: float,
     *,
-    curves: bool = True,
-    fewest: int = FEWEST_BLOCKS,
+    tooth: Sawtooth | None = None,
 ) -> Growth | None:
-    """Fit the blocks with a step at each jump, the load and a warm-up; None where fewer than ``fewest`` are left.
+    """Fit the blocks with a step at each jump, the load and a warm-up; None where fewer than eight are left.
 
     ``origin`` is where the process began (units of ``x``).
     """
-    part = _columns(b, jumps)
-    if len(part.b) < fewest or part.b.x[-1] <= part.b.x[0]:
+    part = _columns(b, jumps, tooth)
+    if len(part.b) < FEWEST_BLOCKS or part.b.x[-1] <= part.b.x[0]:
         return None
-    fit, tau = _fit(part, origin, curves)
+    fit, tau = fit_growth(part.b.x, part.b.low, part.fixed, origin)
     span = float(part.b.last_x[-1] - part.b.first_x[0]) or 1.0
     # readings are known to a page: uniform error at both ends of a line
     sd = float(np.hypot(fit.sd, 0.29 * page / span))
@@ -154,12 +158,6 @@ def measure_growth(
     )
 
 
-def _fit(part: _Part, origin: float, curves: bool) -> tuple[TrendFit, float]:
-    if not curves:
-        return fit_trend(part.b.x, part.b.low, part.fixed), 0.0
-    return fit_growth(part.b.x, part.b.low, part.fixed, origin)
-
-
 def _late_half(part: _Part, origin: float) -> TrendFit | None:
     middle = (part.b.x[0] + part.b.x[-1]) / 2
     keep = part.b.x >= middle
@@ -175,7 +173,7 @@ def _late_half(part: _Part, origin: float) -> TrendFit | None:
 
 def _still_going(slope: float, now: float, now_sd: float) -> bool:
     """Whether the last half may still have half the slope of the whole: a fill that has ended does not."""
-    return now + 1.64 * now_sd >= 0.5 * slope and now > 0
+    return now + 1.64 * now_sd >= 0.5 * slope
 
 
 def _moves_between_jumps(part: _Part) -> tuple[int, int]:

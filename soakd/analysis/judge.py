@@ -155,16 +155,16 @@ def _on_few(facts: Examined) -> _Answer:
 def _on_sawtooth(facts: Examined, alpha: float, s: _Slopes) -> _Answer:
     q, tooth, g = facts.question, facts.sawtooth, facts.growth
     assert tooth is not None
-    n = len(tooth.low)
+    n = facts.used.readings
     if g is None:
-        rising = bool(np.all(np.diff(tooth.low) > q.page)) and n >= 3
+        rising = bool(np.all(np.diff(tooth.low) > q.page)) and len(tooth.low) >= 3
         verdict = Leak.INCONCLUSIVE if rising else Leak.NO_LEAK
         end = "each trough is above the one before, too few to tell" if rising else "the troughs do not rise"
-        return _Answer(verdict, Shape.SAWTOOTH, f"it falls back {tooth.falls} times; {end}", n)
+        return _Answer(verdict, Shape.SAWTOOTH, f"it falls back {len(tooth.falls)} times; {end}", n)
     if facts.p_value <= alpha and g.low * g.span > q.page and g.still:
-        why = f"its {n} troughs rise by {rate(g.slope, facts)} ({_interval(s, facts)})"
+        why = f"its {len(tooth.low)} troughs rise by {rate(g.slope, facts)} ({_interval(s, facts)})"
         return _Answer(Leak.LEAK, Shape.SAWTOOTH, why, n)
-    why = f"it falls back {tooth.falls} times and the troughs' slope, {_interval(s, facts)}, does not exclude zero"
+    why = f"it falls back {len(tooth.falls)} times and the troughs' slope, {_interval(s, facts)}, does not exclude zero"
     return _Answer(_unsettled(facts, s), Shape.SAWTOOTH, why, n)
 
 
@@ -213,7 +213,9 @@ def _quiet_shape(facts: Examined) -> Shape:
     if len(ups) >= 3:
         thinned = sum(j.x > middle for j in ups) <= 1
         return Shape.WARM_UP if thinned else Shape.STAIRCASE
-    if facts.late_jumps:
+    sizes = [j.size for j in facts.late_jumps]
+    # what jumped up and came down again has left no step
+    if sizes and abs(sum(sizes)) > 0.5 * max(abs(s) for s in sizes):
         return Shape.STEP
     tail = float(np.median(_without_load(facts.used, g.load_effect)))
     begun = float(np.median(_without_load(facts.main, g.load_effect)[: max(1, len(facts.main) // 100)]))

@@ -50,11 +50,17 @@ class FoundJump:
 
 @dataclass(frozen=True, slots=True)
 class Sawtooth:
-    """Troughs of a series that climbs and falls: their ``x`` and level."""
+    """Where a series that climbs and falls back falls (indices of blocks), and the troughs' ``x`` and level."""
 
+    falls: tuple[int, ...]
     x: Floats
     low: Floats
-    falls: int
+
+    def age(self, b: Blocks) -> Floats:
+        """How long each block has climbed since its last fall (units of ``x``); NaN before the first fall."""
+        last = np.searchsorted(np.array(self.falls), np.arange(len(b)), side="right") - 1
+        since = b.x - b.x[np.array(self.falls)[np.maximum(last, 0)]]
+        return np.where(last >= 0, since, np.nan)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,11 +136,11 @@ def _across(low: Floats, single: bool) -> Floats:
     return changes
 
 
-def find_jumps(b: Blocks, page: float) -> tuple[FoundJump, ...]:
+def find_jumps(b: Blocks, page: float, passes: int = _PASSES) -> tuple[FoundJump, ...]:
     """Isolated sustained changes of level, up or down, that the noise between neighbours does not explain."""
     found: list[FoundJump] = []
     low = b.low.copy()
-    for _ in range(_PASSES):
+    for _ in range(passes):
         more = _jumps_once(b, low, page, {j.index for j in found})
         if not more:
             break
@@ -193,7 +199,7 @@ def _jumps_once(b: Blocks, low: Floats, page: float, known: set[int]) -> list[Fo
     return found
 
 
-def find_sawtooth(b: Blocks, jumps: Sequence[FoundJump], page: float) -> Sawtooth | None:
+def find_sawtooth(b: Blocks, jumps: Sequence[FoundJump]) -> Sawtooth | None:
     """Three or more falls, each after a climb of at least half its size; None where there are fewer, or where what
     falls had jumped up (those are bursts)."""
     falls = [j for j in jumps if j.size < 0]
@@ -216,7 +222,7 @@ def find_sawtooth(b: Blocks, jumps: Sequence[FoundJump], page: float) -> Sawtoot
         return None
     # the stretch before the first fall starts at no trough of its own
     inner = np.array(troughs[1:])
-    return Sawtooth(b.x[inner], b.low[inner], len(falls))
+    return Sawtooth(tuple(j.index for j in falls), b.x[inner], b.low[inner])
 
 
 def is_bursty(jumps: Sequence[FoundJump]) -> bool:
