@@ -35,7 +35,8 @@ _NAMED_KEY = re.compile(
 _BLOB = re.compile(r"(?<![\w/+=-])(?=[\w/+=-]*\d)(?=[\w/+=-]*[a-z])[a-z0-9_+/=-]{32,}(?![\w/+=-])", re.IGNORECASE)
 _SERIAL = re.compile(r"\b(serial(?:[_ ]?(?:number|no))?)(\s*[=:]\s*|\s+)(?!\[)(?=\S*\d)[\w-]{5,}", re.IGNORECASE)
 _TAIL = r"(?:/[^\s,;\"'|<>]*)?"  # what follows an address belongs to it
-_IPV4 = re.compile(rf"(?<![\w.])(\d{{1,3}}(?:\.\d{{1,3}}){{3}})(?![\d.]*\d)((?::\d{{1,5}})?)({_TAIL})")
+_OCTET = r"(?:25[0-5]|2[0-4]\d|1?\d?\d)"
+_IPV4 = re.compile(rf"(?<![\d.])(?<!\bv)({_OCTET}(?:\.{_OCTET}){{3}})(?![\d.]*\d)((?::\d{{1,5}})?)({_TAIL})")
 _IPV6 = re.compile(
     rf"(?<![\w:.])\[?((?:[0-9a-f]{{0,4}}:){{2,7}}[0-9a-f]{{0,4}})(%\w+)?\]?((?<=\]):\d{{1,5}})?(?![\w:.]*\w){_TAIL}",
     re.IGNORECASE,
@@ -58,6 +59,7 @@ _FQDN = re.compile(
     rf"(?<![\w.@/-])(?:[a-z0-9](?:[\w-]*[a-z0-9])?\.)+{_TLD}\.?(?![\w-])(?::\d{{1,5}})?{_TAIL}", re.IGNORECASE
 )
 _USER = re.compile(r"\b(user(?:name)?|login|uid)(\s*[=:]\s*)(?!\[)[\w.-]+", re.IGNORECASE)
+_PASSES = 8
 # names that a machine may bear and that tell nothing; taking them out would only spoil the sentence
 _DULL = frozenset({"localhost", "host", "gpu", "server", "llama", "vllm", "model", "node", "linux", "default", "root"})
 
@@ -89,9 +91,13 @@ class Redactor:
 def redact(text: str, *, hosts: Iterable[str] = (), ids: Iterable[str] = ()) -> str:
     """``text`` without what identifies. ``hosts`` and ``ids`` are exact names to take out as well."""
     text = _words(_words(text, ids, "[id]"), hosts, "[host]", r"(?:\.[\w-]+)*")
-    text = _URL.sub(_url, text)
-    for pattern, into in _STEPS:
-        text = pattern.sub(into, text)
+    for _ in range(_PASSES):  # what one step takes out may lay bare what another looks for
+        before = text
+        text = _URL.sub(_url, text)
+        for pattern, into in _STEPS:
+            text = pattern.sub(into, text)
+        if text == before:
+            break
     return text
 
 

@@ -65,6 +65,7 @@ def test_taken_out(text: str, wanted: str) -> None:
         "P50/P95/P99 412/742/1930 ms and/or more",
         "2026-12-01 03:56:09 UTC +01:00:00",
         "gen3 x16, AER 3 / 0",
+        "firmware 12.575.51.1, vbios v88.0.80.1",
         "server.restart: pid 4211 became 4890",
     ],
 )
@@ -123,3 +124,14 @@ def test_no_named_key_gets_through(before: str, key: str) -> None:
 def test_any_text_is_taken_and_twice_is_once(text: str) -> None:
     once = redact(text)
     assert redact(once) == once
+
+
+_PIECES = ["/", "\\", ":", ".", "[", "]", "@", "=", "-", "~", " ", '"', "a", "1", "[path]", "http://", "127.0.0.1",
+           "10.1.1.1", "token", "sk-", "Bearer ", "user=", "::", "x.com", "GPU-", "serial "]  # fmt: skip
+
+
+@given(st.lists(st.sampled_from(_PIECES), max_size=14).map("".join))
+def test_pieces_that_make_addresses_and_keys_are_settled_in_one_call(text: str) -> None:
+    once = redact(text)
+    assert redact(once) == once
+    assert "10.1.1.1" not in re.split(r"[^\d.]+", once)
