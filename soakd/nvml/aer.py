@@ -74,7 +74,7 @@ def parse_aer(text: str) -> AerCounts:
     errors: dict[str, int] = {}
     total: int | None = None
     bad = 0
-    for line in text.splitlines():
+    for line in text.split("\n"):
         name, _, number = line.rstrip().rpartition(" ")
         name = name.strip()
         if not line.strip():
