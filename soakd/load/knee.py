@@ -213,12 +213,12 @@ def next_load(
     if loads[-1] < last and (len(after) < 2 or _still_rising(tried)):
         return min(loads[-1] * 2, last)
     if len(loads) < 3:
-        return _middle(list(itertools.pairwise(loads)), whole, 0.0)
+        return widest_middle(list(itertools.pairwise(loads)), whole, 0.0)
     if knee.level is None:
         return None
     at = loads.index(knee.level)
     around = list(itertools.pairwise(loads[max(0, at - 1) : at + 2]))
-    return _middle(around, whole, knee.level * resolution)
+    return widest_middle(around, whole, knee.level * resolution)
 
 
 def _still_rising(tried: Sequence[Level]) -> bool:
@@ -229,7 +229,7 @@ def _still_rising(tried: Sequence[Level]) -> bool:
     return top.rate_per_s > below.rate_per_s * _RATE_RISES
 
 
-def _middle(gaps: Sequence[tuple[float, float]], whole: bool, smallest: float) -> float | None:
+def widest_middle(gaps: Sequence[tuple[float, float]], whole: bool, smallest: float) -> float | None:
     """The middle of the widest gap that is wider than ``smallest``."""
     edge = max(1.0 if whole else 0.0, smallest) * (1 + 1e-9)
     wide = [(high - low, low, high) for low, high in gaps if high - low > edge]
