@@ -13,7 +13,7 @@ from pathlib import Path
 
 _READ_LIMIT = 4 * 2**20
 _MAX_PROCESSES = 100_000
-_SECRET_FLAG = re.compile(r"(key|token|password|passwd|secret|credential|auth)", re.IGNORECASE)
+_SECRET_FLAG = re.compile(r"(key|token(?!s|iz)|password|passwd|secret|credential|auth)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
