@@ -6,7 +6,6 @@ import os
 import sys
 from typing import Annotated
 
-import click
 import typer
 
 from soakd import __version__, logs
@@ -49,17 +48,14 @@ def main() -> None:
 
 def _run(arguments: list[str]) -> int:
     try:
-        result = app(args=arguments, standalone_mode=False)
+        app(args=arguments)
     except SoakdError as error:
         return fail(error).exit_code
-    except click.exceptions.Exit as end:
-        return end.exit_code
-    except click.ClickException as error:
-        error.show()
-        return error.exit_code
-    except (KeyboardInterrupt, click.Abort):
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else 0 if end.code is None else 2
+    except KeyboardInterrupt:
         say("interrupted")
         return 130
     except BrokenPipeError:
         return 0
-    return result if isinstance(result, int) else 0
+    return 0

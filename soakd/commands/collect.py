@@ -57,7 +57,7 @@ async def read_collectors(loaded: Loaded) -> tuple[Reading, ...]:
     async with AsyncExitStack() as stack:
         pool = await stack.enter_async_context(cards(clock))
         if pool.why_none:
-            say(f"no GPU found: {pool.why_none}")
+            say(pool.why_none)
         context = CollectorContext(clock, roots, pool, await _target(loaded, clock, roots))
         jobs = [
             Job(name, entry.plugin.build(entry.options, context), entry.interval_s, entry.deadline_s)

@@ -21,7 +21,7 @@ from soakd.report.facts import Journal as JournalFacts
 from soakd.report.html import render_html
 from soakd.report.markdown import render_markdown
 from soakd.report.model import Report, from_json, iso, to_json_bytes
-from soakd.report.terminal import print_report
+from soakd.report.terminal import render_terminal
 from soakd.soak.charts import read_charts
 from soakd.soak.conclude import conclude, seen_of
 from soakd.soak.gather import Window
@@ -53,7 +53,7 @@ def report(
     elif markdown:
         typer.echo(render_markdown(found))
     elif not html:
-        print_report(found, Console())
+        render_terminal(found, Console())
 
 
 def load_report(which: str, directory: Path) -> tuple[Report, Charts | None]:

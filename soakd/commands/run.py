@@ -72,7 +72,7 @@ async def _run(loaded: Loaded, demo: bool, output: Output) -> int:
 
 
 def _note(pool: GpuPool) -> str:
-    return f"no GPU found: {pool.why_none}" if pool.why_none else ""
+    return pool.why_none
 
 
 def rehearse(

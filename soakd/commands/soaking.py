@@ -24,7 +24,7 @@ from soakd.report.facts import Journal as JournalFacts
 from soakd.report.html import render_html
 from soakd.report.model import Report, to_json_bytes
 from soakd.report.progress import open_progress
-from soakd.report.terminal import print_report
+from soakd.report.terminal import render_terminal
 from soakd.soak.conclude import conclude, exit_code, finish, write_report
 from soakd.soak.environment import Environment
 from soakd.soak.live import LiveView
@@ -124,7 +124,7 @@ def _tell(report: Report, charts: Charts, data_dir: Path, output: Output) -> Non
     if output.as_json:
         write_stdout(to_json_bytes(report))
     else:
-        print_report(report, Console())
+        render_terminal(report, Console())
     if folder:
         say(f"report: {folder / 'report.html'}")
     if output.html:

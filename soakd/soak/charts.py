@@ -15,6 +15,14 @@ _MOST_SERIES = 48
 
 
 @dataclass(frozen=True, slots=True)
+class Span:
+    """Seconds since the run began."""
+
+    from_s: float
+    to_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class _Line:
     metric: str
     panel: str
@@ -26,8 +34,8 @@ _LINES = (
     _Line("load_e2e_p95_seconds", "latency", "E2E P95"),
     _Line("load_ttft_from_due_p95_seconds", "latency", "TTFT P95 (from due)"),
     _Line("load_itl_p95_seconds", "latency", "ITL P95"),
-    _Line("load_requests_completed_total", "rate", "completed requests"),
-    _Line("load_output_tokens_total", "rate", "output tokens"),
+    _Line("load_requests_per_second", "rate", "completed requests"),
+    _Line("load_output_tokens_per_second", "rate", "output tokens"),
     _Line("load_requests_failed_total", "errors", "failed requests"),
     _Line("gpu_ecc_errors_total", "errors", "corrected ECC errors", (("counter", "volatile"), ("error", "corrected"))),
     _Line(
@@ -81,9 +89,26 @@ def _known(values: list[float]) -> tuple[float | None, ...]:
     return tuple(None if math.isnan(v) else v for v in values)
 
 
-def window_values(reader: JournalReader, metric: str, window: Window) -> tuple[float | None, ...]:
-    """The readings of a load metric, one for each window of the run, in order; empty when there are none."""
+_MEASURED = (
+    ("e2e_p50", "load_e2e_p50_seconds"), ("e2e_p95", "load_e2e_p95_seconds"), ("e2e_p99", "load_e2e_p99_seconds"),
+    ("ttft_p50", "load_ttft_p50_seconds"), ("ttft_p95", "load_ttft_p95_seconds"),
+    ("ttft_from_due_p95", "load_ttft_from_due_p95_seconds"), ("itl_p50", "load_itl_p50_seconds"),
+    ("itl_p95", "load_itl_p95_seconds"), ("request_rate", "load_requests_per_second"),
+    ("output_tokens_rate", "load_output_tokens_per_second"), ("error_ratio", "load_error_ratio"),
+)  # fmt: skip
+
+
+def window_values(reader: JournalReader, metric: str, window: Window, span: Span) -> tuple[float, ...]:
+    """The readings of a load metric within the span, one for each window of the load, in order; empty for none."""
     keys = reader.series(metric, window.run_id)
     if len(keys) != 1:
         return ()
-    return tuple(reader.read(metric, keys[0].labels, run_id=window.run_id).values)
+    first, last = (window.start_ns + int(s * 1e9) for s in (span.from_s, span.to_s))
+    # a window's reading is stamped with its end
+    series = reader.read(metric, keys[0].labels, first + 1, last + 1, window.run_id)
+    return tuple(float(v) for v in series.values)
+
+
+def measured_windows(reader: JournalReader, window: Window, span: Span) -> dict[str, tuple[float, ...]]:
+    """By a measure's name, its values in the windows of the measured stages."""
+    return {name: window_values(reader, metric, window, span) for name, metric in _MEASURED}

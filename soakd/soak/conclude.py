@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,9 +19,10 @@ from soakd.report.charts import Charts
 from soakd.report.facts import Journal as JournalFacts
 from soakd.report.html import render_html
 from soakd.report.markdown import render_markdown
+from soakd.report.measures import measures_of
 from soakd.report.model import Report, to_json_bytes
 from soakd.soak import agreement, canaries, cards, reporting
-from soakd.soak.charts import read_charts, window_values
+from soakd.soak.charts import Span, measured_windows, read_charts, window_values
 from soakd.soak.gather import Window, gather, load_evidence
 from soakd.soak.run_facts import RunFacts
 from soakd.soak.session import Ending, Seen
@@ -41,8 +43,10 @@ _COUNTERS = (
 def conclude(facts: RunFacts, seen: Seen, reader: JournalReader, journal_facts: JournalFacts) -> tuple[Report, Charts]:
     """Blocks while it reads the journal; everything in it must have been flushed."""
     window = Window(facts.run_id, facts.started_ns, facts.started_ns + int(seen.duration_s * 1e9))
+    planned = facts.planned
+    span = Span(planned.measured_from_s, min(planned.measured_from_s + planned.measured_s, window.duration_s))
     load = load_evidence(seen.done, canaries.evidence(seen.done.canary if seen.done else None),
-                         *decode_rates(reader, window))  # fmt: skip
+                         *decode_rates(reader, window, span))  # fmt: skip
     evidence = gather(
         reader, window, facts.planned, load, counters=_COUNTERS, intervals=facts.intervals, local=facts.target.local,
         gpu_note=facts.gpu_note, journal_dropped=sum(journal_facts.dropped.values()),
@@ -56,17 +60,19 @@ def conclude(facts: RunFacts, seen: Seen, reader: JournalReader, journal_facts: 
         facts, seen, evidence, judged, checks, cards.cards(evidence, facts),
         cards.coverage(reader, window), journal_facts,
     )  # fmt: skip
-    return reporting.build_report(inputs), read_charts(reader, window)
+    report = reporting.build_report(inputs)
+    report = replace(report, measures=measures_of(report, measured_windows(reader, window, span)))
+    return report, read_charts(reader, window)
 
 
-def decode_rates(reader: JournalReader, window: Window) -> tuple[float | None, str]:
+def decode_rates(reader: JournalReader, window: Window, span: Span) -> tuple[float | None, str]:
     """Late against early decode rate of a stream, over disjoint windows of the measured part."""
-    gaps = window_values(reader, "load_itl_p50_seconds", window)
+    gaps = window_values(reader, "load_itl_p50_seconds", window, span)
     rates = [1 / g for g in gaps if g]
     if len(rates) < 8:
         return None, f"{len(rates)} windows; two disjoint quarters need 8"
     found = decode_retention(np.arange(len(rates), dtype=np.float64), np.asarray(rates))
-    return found.ratio, found.why
+    return (None if found.ratio is None else float(found.ratio)), found.why
 
 
 def latency_findings(reader: JournalReader, window: Window, evidence: RunEvidence) -> tuple[Finding, ...]:

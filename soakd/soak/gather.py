@@ -104,7 +104,13 @@ def _gain(reader: JournalReader, key: SeriesKey, window: Window, intervals: Mapp
     unknown = sum(n for s, n in series.states.items() if s is not State.OK)
     interval = intervals.get(key.metric.name)
     expected = max(1, int(window.duration_s / interval)) if interval else known + unknown
-    return Gain(key.metric.name, key.labels, gained, min(1.0, known / max(expected, 1)), tuple(series.states.items()))
+    return Gain(
+        key.metric.name,
+        key.labels,
+        None if gained is None else float(gained),
+        min(1.0, known / max(expected, 1)),
+        tuple(series.states.items()),
+    )
 
 
 def percentiles(histogram: Histogram) -> Percentiles:
