@@ -26,9 +26,9 @@ async def test_the_kernel_kills_it_when_the_parent_is_killed() -> None:
     child = psutil.Process(int(await parent.stdout.readline()))
     assert child.is_running()
     parent.kill()
-    await parent.wait()
     _, alive = await asyncio.to_thread(psutil.wait_procs, [child], 10)
     assert not alive
+    await parent.wait()
 
 
 async def test_it_ends_at_once_when_the_parent_is_already_another() -> None:
