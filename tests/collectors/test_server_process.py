@@ -158,7 +158,7 @@ async def test_a_process_whose_files_are_hidden_costs_those_only(
 async def test_page_tables_are_walked_at_their_own_pace(tmp_path: Path) -> None:
     found, clock = roots(tmp_path), HandClock()
     machine(found.proc)
-    collector = build(Config(smaps_every="60s"), context(found, clock, TARGET))  # type: ignore[arg-type]
+    collector = build(Config(smaps_every="60s"), context(found, clock, TARGET))
     counts = []
     for _ in range(4):
         counts.append(len(samples(await collector.collect(), "server_process_pss_bytes", role="total")))
