@@ -121,7 +121,9 @@ class Forwarder:
         )
         if self._stopping.is_set():
             courier.stop()
-        route = Route(tail, courier, tail.cursor(name), spec.config, self._clock, self._journal.set_cursor)
+        cursor = tail.cursor(name)
+        self._journal.set_cursor(cursor)  # from now on retention knows that this sink waits
+        route = Route(tail, courier, cursor, spec.config, self._clock, self._journal.set_cursor)
         try:
             await self._until_stopped(route.run(), courier)
         except BaseException as error:

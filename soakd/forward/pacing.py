@@ -7,6 +7,7 @@ from dataclasses import dataclass
 _FIRST_S = 0.5
 _LONGEST_S = 60.0
 _LONGEST_REFUSED_S = 300.0
+_SHORTEST_S = 0.001
 
 
 def backoff_s(failures: int, jitter: float, *, retry_after_s: float | None = None, refused: bool = False) -> float:
@@ -31,7 +32,7 @@ class Allowance:
         """0 when something may be sent; then any number may, and what is over is waited for afterwards."""
         self.rows = min(self.rate, self.rows + (now_ns - self.at_ns) / 1e9 * self.rate)
         self.at_ns = now_ns
-        return 0.0 if self.rows > 0 else -self.rows / self.rate
+        return 0.0 if self.rows > 0 else max(_SHORTEST_S, -self.rows / self.rate)
 
     def spend(self, rows: int) -> None:
         self.rows -= rows

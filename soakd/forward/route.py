@@ -16,6 +16,7 @@ from soakd.sinks.delivery import DeliveryConfig
 
 _MOST_GAPS = 16
 _WINDOW_ROWS = 20_000
+_MEASURE_EVERY_NS = 900_000_000
 
 
 class Tail(Protocol):
@@ -45,6 +46,7 @@ class Route:
         self._clock = clock
         self._save = save
         self._allowance = Allowance(config.catch_up_rows_per_s, 1.0, clock.monotonic_ns())
+        self._measure_at_ns = 0
         self.cursor = cursor
 
     async def run(self) -> None:
@@ -89,7 +91,7 @@ class Route:
         if wait > 0:
             return wait
         (after, until), *others = self.cursor.gaps
-        window = self._tail.window(after, until, _WINDOW_ROWS)
+        window = self._tail.window(after, until, self._config.batch_rows)
         await self._courier.deliver(window.items)
         self._allowance.spend(len(window.items))
         rest = [(window.to, until)] if window.to < until else []
@@ -101,5 +103,9 @@ class Route:
         self._save(cursor)
 
     def _measure(self) -> None:
+        now = self._clock.monotonic_ns()
+        if now < self._measure_at_ns:
+            return
+        self._measure_at_ns = now + _MEASURE_EVERY_NS
         rows, seconds = self._tail.lag(self.cursor, self._clock.wall_ns())
         self._courier.status = replace(self._courier.status, lag_rows=rows, lag_seconds=seconds)

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -10,24 +9,10 @@ from soakd.journal.reader import JournalReader
 from soakd.journal.retention import DAY_NS, HOUR_NS, Retention, RetentionPolicy
 from soakd.journal.store import ItemBatch, Store
 from soakd.model import Event, RunState, Sample
+from tests.support.hand_clock import HandClock
 from tests.support.readings import ENERGY, SECOND, T0, TEMPERATURE, card
 
 POLICY = RetentionPolicy(raw_ns=2 * DAY_NS, minute_ns=10 * DAY_NS, hour_ns=100 * DAY_NS)
-
-
-@dataclass(slots=True)
-class HandClock:
-    now_ns: int = T0
-    speed: float = 1.0
-
-    def wall_ns(self) -> int:
-        return self.now_ns
-
-    def monotonic_ns(self) -> int:
-        return self.now_ns
-
-    async def sleep(self, seconds: float) -> None:
-        self.now_ns += int(seconds * 1e9)
 
 
 class Bench:
@@ -35,7 +20,7 @@ class Bench:
 
     def __init__(self, directory: Path, max_bytes: int | None = None) -> None:
         self.directory = directory
-        self.clock = HandClock()
+        self.clock = HandClock(T0)
         self.store = Store(directory / "journal.sqlite", self.clock)
         self.retention = Retention(self.store, POLICY, max_bytes)
 
