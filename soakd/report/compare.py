@@ -97,7 +97,7 @@ class Comparison:
 
 
 def subject_of(report: Report) -> Subject:
-    """A run as one side; its measures are those stored in the report, or without intervals when it stores none."""
+    """A run as one side; its measures are those stored in the report; what it lacks has no interval."""
     load = report.load
     cards = sorted(
         f"{g.name}{f' {g.memory_total_bytes / 2**30:.0f} GiB' if g.memory_total_bytes else ''}" for g in report.gpus
@@ -129,8 +129,11 @@ def subject_of(report: Report) -> Subject:
         Condition("prompt mix sent", mix or "as the profile says", cut),
         Condition("interrupted", "yes" if report.interrupted else "no", False),
     )
-    return Subject(report.run_id, "run", conditions, report.measures or measures_of(report, {}), report.duration_s,
-                   report.outcome.value, report.simulated)  # fmt: skip
+    stored = {(m.name, m.unit): m for m in measures_of(report, {})} | {(m.name, m.unit): m for m in report.measures}
+    measures = tuple(stored.values())
+    return Subject(
+        report.run_id, "run", conditions, measures, report.duration_s, report.outcome.value, report.simulated
+    )
 
 
 def compare(subjects: Sequence[Subject]) -> Comparison:
@@ -138,7 +141,8 @@ def compare(subjects: Sequence[Subject]) -> Comparison:
     if not 2 <= len(subjects) <= MAX_SUBJECTS:
         raise SoakdError(f"{len(subjects)} runs to compare", hint=f"give two to {MAX_SUBJECTS}")
     differences = (*_conditions(subjects), *_durations(subjects))
-    names = dict.fromkeys((m.name, m.unit, tuple(m.labels.items())) for s in subjects for m in s.measures)
+    measured = [m for s in subjects for m in s.measures if m.value is not None]
+    names = dict.fromkeys((m.name, m.unit, tuple(m.labels.items())) for m in measured)
     rows = tuple(_row(key, [_find(s, key) for s in subjects]) for key in names)
     sides = tuple(Side(s.name, s.kind, s.outcome, s.simulated, s.source) for s in subjects)
     return Comparison(not any(d.decisive for d in differences), differences, rows, sides)

@@ -67,7 +67,7 @@ class _Writer:
         cards = sorted(g.name for g in report.gpus)
         gpus = ", ".join(f"{cards.count(name)} x {self.say(name, 80)}" for name in dict.fromkeys(cards))
         wanted = f" of {say_duration(report.wanted_duration_s)}" if report.wanted_duration_s is not None else ""
-        cut = f" (interrupted by {self.say(report.interrupted_by, 60) or UNKNOWN})" if report.interrupted else ""
+        cut = f" (interrupted: {self.say(report.interrupted_by, 60) or UNKNOWN})" if report.interrupted else ""
         server = " ".join(x for x in (target.server or target.kind, target.version) if x)
         rate = say(load.rate_per_s, "requests/s")
         if load.rate_asked_per_s is not None:

@@ -47,9 +47,20 @@ def windowed(
                    f"{len(batches)} batch means, {CONFIDENCE:.0%}", len(known))  # fmt: skip
 
 
-def exact(name: str, unit: str, value: float | None, better: _Better = "lower") -> Measure:
-    """A count or a peak: what was seen is what it was, without a spread of its own."""
-    return Measure(name, unit, value, value, value, better, "counted", 1 if value is not None else 0)
+def counted(name: str, value: float | None, better: _Better = "lower") -> Measure:
+    """A count of rare things, with the exact interval of a Poisson count (Garwood 1936): seeing none or one of them
+    once says little of the next run."""
+    if value is None:
+        return Measure(name, "", None, better=better, method="not counted")
+    tail = (1 - CONFIDENCE) / 2
+    low = float(stats.chi2.ppf(tail, 2 * value)) / 2 if value else 0.0
+    high = float(stats.chi2.ppf(1 - tail, 2 * value + 2)) / 2
+    return Measure(name, "", value, low, high, better, f"Poisson count, {CONFIDENCE:.0%}", 1)
+
+
+def single(name: str, unit: str, value: float | None, better: _Better = "lower") -> Measure:
+    """A figure seen once in the run: nothing is known of its spread, so nothing is said of a difference."""
+    return Measure(name, unit, value, better=better, method="seen once", points=1 if value is not None else 0)
 
 
 def measures_of(report: Report, windows: Mapping[str, Sequence[float | None]]) -> tuple[Measure, ...]:
@@ -82,10 +93,11 @@ def _gpus(report: Report, windows: Mapping[str, Sequence[float | None]]) -> Iter
     yield windowed("gpu_temperature", "celsius", _highest(heat), windows.get("gpu_temperature", ()), "lower")
     use = [g.utilisation_ratio.mean for g in report.gpus]
     yield windowed("gpu_utilisation", "ratio", _mean(use), windows.get("gpu_utilisation", ()), "neither")
-    yield exact("vram_peak", "bytes", _highest([g.memory_used_bytes.high for g in report.gpus]))
-    yield exact("gpu_throttled", "seconds", _highest([g.throttled_s for g in report.gpus]))
+    peaks = [g.memory_used_bytes.high for g in report.gpus]
+    yield windowed("vram_peak", "bytes", _highest(peaks), windows.get("vram_peak", ()))
+    yield single("gpu_throttled", "seconds", _highest([g.throttled_s for g in report.gpus]))
     ecc = [g.ecc_uncorrected_increase for g in report.gpus]
-    yield exact("ecc_uncorrected", "", None if None in ecc else float(sum(e or 0 for e in ecc)))
+    yield counted("ecc_uncorrected", None if None in ecc else float(sum(e or 0 for e in ecc)))
 
 
 def _growth(report: Report) -> Iterable[Measure]:
@@ -113,17 +125,17 @@ def _vram_share(report: Report, worst: Mapping[tuple[str, str], Measure]) -> Ite
 
 
 def _incidents(report: Report) -> Iterable[Measure]:
-    yield exact("outages", "", float(len(report.outages)))
+    yield counted("outages", float(len(report.outages)))
     if report.outages:
         spans = [
             None if o.recovered_s is None or o.start_s is None else o.recovered_s - o.start_s for o in report.outages
         ]
-        yield exact("recovery_time", "seconds", None if None in spans else _highest(spans))
+        yield single("recovery_time", "seconds", None if None in spans else _highest(spans))
     if report.canary and report.canary.checks:
-        yield exact("canary_changed", "", float(report.canary.changed))
-        yield exact("garbled_answers", "", float(report.canary.garbled))
+        yield counted("canary_changed", float(report.canary.changed))
+        yield counted("garbled_answers", float(report.canary.garbled))
     if report.load.decode_retention:
-        yield windowed("decode_retention", "ratio", report.load.decode_retention.ratio, (), "higher")
+        yield single("decode_retention", "ratio", report.load.decode_retention.ratio, "higher")
 
 
 def _highest(values: Sequence[float | None]) -> float | None:

@@ -85,7 +85,7 @@ def _verdict(report: Report) -> RenderableType:
     text = Text(f"{SYMBOLS[report.outcome]} {report.outcome.value}", style)
     text.append(f"  {clean(report.why, 600)}", "default")
     if report.interrupted:
-        by = f" by {clean(report.interrupted_by, 80)}" if report.interrupted_by else ""
+        by = f" ({clean(report.interrupted_by, 80)})" if report.interrupted_by else ""
         text.append(
             f"\ninterrupted{by} after {say_duration(report.duration_s)} of {say_duration(report.wanted_duration_s)}"
         )
@@ -123,7 +123,11 @@ def _figures(report: Report) -> RenderableType:
             "rate",
             say(load.rate_per_s, "requests/s") + (f" of {say(asked, 'requests/s')} asked" if asked is not None else ""),
         ),
-        ("concurrency", f"{say(load.concurrency_achieved)} of {say(load.concurrency_asked)} asked"),
+        (
+            "concurrency",
+            say(load.concurrency_achieved)
+            + (f" of {say(load.concurrency_asked)} asked" if load.concurrency_asked is not None else ""),
+        ),
         ("output", say(load.output_tokens_per_s, "tokens/s")),
         (
             "errors",

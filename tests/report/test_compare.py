@@ -16,7 +16,7 @@ from soakd.errors import ConfigError, SoakdError
 from soakd.report.baseline import load_baseline
 from soakd.report.compare import Comparison, Subject, compare, judge, subject_of, to_json_bytes
 from soakd.report.figures import Latency, Measure
-from soakd.report.measures import exact, measures_of, windowed
+from soakd.report.measures import counted, measures_of, single, windowed
 from soakd.report.model import Report
 from tests.report import samples
 
@@ -75,7 +75,7 @@ def test_the_json_contract() -> None:
     data = orjson.loads(to_json_bytes(differing(replace(samples.full(), run_id="b"))))
     assert data["comparable"] is True
     assert data["differences"] == []
-    row = data["rows"][0]
+    row = next(r for r in data["rows"] if r["measure"] == "e2e_p95")
     assert {"measure", "unit", "values", "low", "high", "verdict"} <= set(row)
     assert len(row["values"]) == len(row["low"]) == len(row["high"]) == 2
     assert row["verdict"] == "same"
@@ -153,7 +153,16 @@ def test_few_windows_or_unknown_ones_give_no_interval() -> None:
     assert windowed("x", "s", 1.0, [None, math.nan] * 50).low is None
     steady = windowed("x", "s", 1.0, [1.0] * 50)
     assert (steady.low, steady.high, steady.points) == (1.0, 1.0, 50)
-    assert exact("x", "", None).low is None
+    assert single("x", "s", 1.0).low is None
+
+
+def test_counts_of_rare_things_carry_their_chance() -> None:
+    none, one, forty = (counted("outages", n) for n in (0.0, 1.0, 40.0))
+    assert none.high == pytest.approx(5.298, abs=1e-3)
+    assert (one.low, one.high) == pytest.approx((0.005, 7.43), abs=1e-2)
+    assert judge(none, one)[0] == "unknown"
+    assert judge(none, forty)[0] == "worse"
+    assert counted("outages", None).low is None
 
 
 def test_measures_of_a_report() -> None:

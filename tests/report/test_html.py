@@ -166,7 +166,7 @@ def test_unknown_is_the_word_and_never_zero() -> None:
 
 def test_an_interrupted_run_says_how_far_it_came() -> None:
     page = page_of(samples.interrupted(), Charts(660.0))
-    assert "Interrupted by killed after 11m of 2h" in page.words
+    assert "Interrupted (killed) after 11m of 2h" in page.words
     assert "never" in page.words
 
 
