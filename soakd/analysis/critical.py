@@ -27,28 +27,30 @@ def _row(rho: float, points: int) -> tuple[float, ...]:
     )
 
 
-def critical_value(alpha: float, rho: float, points: int) -> float:
+def critical_value(alpha: float, rho: float, points: int, *, plain: bool = True) -> float:
     """The ratio that no-trend series exceed with chance ``alpha`` (one-sided). Between and beyond the tabulated tails
-    it is linear in log(alpha): heavier than a normal tail, as short series need. Never less than the normal value:
-    where a warm-up is certain, averaging over curves no longer widens the standard deviation as in the table."""
+    it is linear in log(alpha): heavier than a normal tail, as short series need. The table is for ``plain`` series:
+    where a warm-up is certain, or steps or a load were fitted, the averaging that widens the standard deviation in the
+    table no longer does, and the value is never less than the normal one."""
     row = _row(rho, points)
     logs = [-np.log(a) for a in table.TAILS]
     want = -np.log(alpha)
     i = 0 if want < logs[1] else 1
     step = (row[i + 1] - row[i]) / (logs[i + 1] - logs[i])
-    return max(float(row[i] + step * (want - logs[i])), -float(ndtri(alpha)))
+    by_table = float(row[i] + step * (want - logs[i]))
+    return by_table if plain else max(by_table, -float(ndtri(alpha)))
 
 
-def tail_probability(ratio: float, rho: float, points: int) -> float:
+def tail_probability(ratio: float, rho: float, points: int, *, plain: bool = True) -> float:
     """The one-sided p-value of ``ratio``: the inverse of ``critical_value``, 0.5 at a ratio of 0."""
     if not np.isfinite(ratio):
         return 0.0 if ratio > 0 else 1.0
     if ratio < 0:
-        return 1.0 - tail_probability(-ratio, rho, points)
+        return 1.0 - tail_probability(-ratio, rho, points, plain=plain)
     row = _row(rho, points)
     logs = [float(-np.log(a)) for a in table.TAILS]
     knots, values = [0.0, *row], [float(-np.log(0.5)), *logs]
     i = min(int(np.searchsorted(knots, ratio, side="right")), len(knots) - 1)
     step = (values[i] - values[i - 1]) / max(knots[i] - knots[i - 1], 1e-9)
     by_table = -(values[i - 1] + step * (ratio - knots[i - 1]))
-    return float(np.exp(max(by_table, log_ndtr(-ratio))))
+    return float(np.exp(by_table if plain else max(by_table, log_ndtr(-ratio))))

@@ -86,6 +86,8 @@ def examine_blocks(question: SeriesQuestion, b: Blocks) -> Examined:
     tooth = _sawtooth(question, main)
     main, jumps = (main, find_jumps(main, page, 1)) if tooth else _settled_blocks(main, page)
     begin = _after_warmup(question, main)
+    # a block in which a jump falls is on neither level
+    begin += any(j.index == begin for j in jumps) and begin + 1 < len(main)
     used = _slice(main, begin, len(main))
     late = within(jumps, begin, len(main))
     stairs = None

@@ -18,7 +18,12 @@ FEWEST_BLOCKS = 8
 INTERVAL_TAIL = 0.01
 """One-sided tail of the interval that is reported: 98 %."""
 
-_POWER_TAIL = 0.01
+_POWER_DEVIATES = 2.33
+"""Standard deviations above the critical value that a slope must lie to be found 99 times in 100."""
+
+_CERTAIN = 0.5
+"""Share of the evidence for a warm-up from which it is taken as certain."""
+
 _FULL_SHARE, _LATE_SHARE = 0.8, 0.2
 """How the level is split between 'grew over the whole run' and 'grows in the last half'."""
 
@@ -50,6 +55,7 @@ class Growth:
     up: int
     down: int
     still: bool
+    plain: bool
     x: Floats
     fitted: Floats
 
@@ -65,7 +71,7 @@ class Growth:
         """One-sided p-value of a slope above ``limit``."""
         if self.sd <= 0:
             return 0.0 if self.slope > limit else 1.0
-        return tail_probability((self.slope - limit) / self.sd, self.rho, self.points)
+        return tail_probability((self.slope - limit) / self.sd, self.rho, self.points, plain=self.plain)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,14 +82,15 @@ class _Part:
 
 
 def _columns(b: Blocks, jumps: Sequence[FoundJump], tooth: Sawtooth | None) -> _Part:
-    """Drop each jump's own block (its level is neither before nor after) and make a column for each jump. Of a
-    sawtooth, make one of the time since the last fall: what then grows is the line of the troughs."""
+    """Drop each jump's own block and its neighbours (their level may be neither before nor after, as where two jumps
+    fall in neighbouring blocks) and make a column for each jump. Of a sawtooth, make one of the time since the last
+    fall: what then grows is the line of the troughs."""
     single = b.width == 0.0
     keep = np.ones(len(b), dtype=bool)
     columns = []
     for j in jumps:
         if not single:
-            keep[j.index] = False
+            keep[max(0, j.index - 1) : j.index + 2] = False
         columns.append((np.arange(len(b)) >= j.index).astype(np.float64))
     if tooth is not None:
         age = tooth.age(b)
@@ -128,15 +135,15 @@ def measure_growth(
     late = _late_half(part, origin)
     now, now_sd = (late.slope, late.sd) if late else (fit.slope, sd)
     up, down = _moves_between_jumps(part)
-    reach = critical_value(INTERVAL_TAIL, fit.rho, points) * sd
-    p = tail_probability(fit.slope / sd if sd > 0 else fit.ratio, fit.rho, points)
-    p_late = tail_probability(late.ratio, late.rho, points // 2) if late else 1.0
+    plain = part.fixed is None and fit.warm < _CERTAIN
+    critical = critical_value(INTERVAL_TAIL, fit.rho, points, plain=plain)
+    p = tail_probability(fit.slope / sd if sd > 0 else fit.ratio, fit.rho, points, plain=plain)
+    p_late = tail_probability(late.ratio, late.rho, points // 2, plain=False) if late else 1.0
     still = _still_going(fit.slope, now, now_sd)
-    detectable = (critical_value(INTERVAL_TAIL, fit.rho, points) + 2.33) * sd
     return Growth(
         slope=fit.slope,
         sd=sd,
-        reach=reach,
+        reach=critical * sd,
         p_value=min(1.0, p / _FULL_SHARE, p_late / _LATE_SHARE),
         p_late=p_late,
         slope_now=now,
@@ -149,10 +156,11 @@ def measure_growth(
         tau=tau if 0 < tau < np.inf and fit.warm > 0.5 else None,
         curve_size=fit.curve_size,
         load_effect=fit.effects[-1] if part.has_load and fit.effects else None,
-        detectable=detectable,
+        detectable=(critical + _POWER_DEVIATES) * sd,
         up=up,
         down=down,
         still=still,
+        plain=plain,
         x=part.b.x,
         fitted=fit.fitted,
     )

@@ -209,6 +209,8 @@ def _quiet_shape(facts: Examined) -> Shape:
     ups = [j for j in facts.late_jumps if j.size > 0]
     if facts.fast_sawtooth:
         return Shape.SAWTOOTH
+    if not g.still and g.low * g.span > 2 * q.page:
+        return Shape.WARM_UP
     middle = float(facts.used.first_x[0] + facts.used.last_x[-1]) / 2
     if len(ups) >= 3:
         thinned = sum(j.x > middle for j in ups) <= 1
@@ -268,6 +270,8 @@ def _quiet_why(facts: Examined, verdict: Leak, shape: Shape, s: _Slopes) -> str:
     if ups:
         sizes = ", ".join(amount(j.size, q) for j in ups[:4])
         parts.append(f"{len(ups)} upward {'jump' if len(ups) == 1 else 'jumps'} ({sizes}), not counted as slope")
+    elif shape is Shape.WARM_UP and not g.still:
+        parts.append(f"it grew by {amount(g.slope * g.span, q)}, but no longer does in the last half")
     elif shape is Shape.WARM_UP:
         parts.append(f"it rose by {amount(facts.grown, q)} while warming up")
     if facts.quantised and g.up + g.down > 0 and g.up < PROOF_MOVES:

@@ -26,7 +26,7 @@ _STEADY_SHARE = 0.3
 
 _JUMP_SIGMAS = 6.0
 _JUMP_PAGES = 3.0
-_JUMP_SHARE = 0.02
+_JUMP_SHARE = 0.002
 _PASSES = 4
 
 
@@ -50,16 +50,18 @@ class FoundJump:
 
 @dataclass(frozen=True, slots=True)
 class Sawtooth:
-    """Where a series that climbs and falls back falls (indices of blocks), and the troughs' ``x`` and level."""
+    """Where a series that climbs and falls back falls (indices of blocks, and exact ``x``), and the troughs' ``x`` and
+    level."""
 
     falls: tuple[int, ...]
+    fall_x: Floats
     x: Floats
     low: Floats
 
     def age(self, b: Blocks) -> Floats:
         """How long each block has climbed since its last fall (units of ``x``); NaN before the first fall."""
         last = np.searchsorted(np.array(self.falls), np.arange(len(b)), side="right") - 1
-        since = b.x - b.x[np.array(self.falls)[np.maximum(last, 0)]]
+        since = b.x - self.fall_x[np.maximum(last, 0)]
         return np.where(last >= 0, since, np.nan)
 
 
@@ -88,9 +90,10 @@ def lifetimes(b: Blocks, starts: Sequence[float]) -> Lifetimes:
     dead = (b.low <= _DEAD_SHARE * level) & (top > 0) & (level > _DEAD_SHARE * top)
     for start in np.flatnonzero(np.diff(dead.astype(np.int8), prepend=0) == 1):
         # a small series may swing to near nothing and back all the time: that is its noise
+        end = start + int(np.argmin(dead[start:])) if not dead[start:].all() else n
         before = b.low[max(0, start - _STEADY_BEFORE) : start]
-        if before.min() <= _STEADY_SHARE * level[start]:
-            end = start + int(np.argmin(dead[start:])) if not dead[start:].all() else n
+        brief = b.width == 0.0 and end - start < (2 if end == n else 3)
+        if brief or before.min() <= _STEADY_SHARE * level[start]:
             dead[start:end] = False
     edges = np.flatnonzero(np.diff(dead.astype(np.int8)) != 0) + 1
     cuts |= {int(e) for e in edges}
@@ -222,7 +225,9 @@ def find_sawtooth(b: Blocks, jumps: Sequence[FoundJump]) -> Sawtooth | None:
         return None
     # the stretch before the first fall starts at no trough of its own
     inner = np.array(troughs[1:])
-    return Sawtooth(tuple(j.index for j in falls), b.x[inner], b.low[inner])
+    near = [range(max(0, j.index - 1), min(len(b), j.index + 2)) for j in falls]
+    places = sorted({min(r, key=lambda i: float(b.down[i])) for r in near})
+    return Sawtooth(tuple(places), b.down_x[places], b.x[inner], b.low[inner])
 
 
 def is_bursty(jumps: Sequence[FoundJump]) -> bool:

@@ -190,7 +190,8 @@ def fit_trend(t: Floats, y: Floats, fixed: Floats | None = None, curves: Floats 
 WARM_UP_SHARES = (0.012, 0.018, 0.03, 0.045, 0.067, 0.1, 0.15, 0.22, 0.33, 0.5)
 """Time constants of the warm-up curves tried first, as shares of the span."""
 
-_REFINEMENTS = 4
+_REFINEMENTS = 5
+_LEAST_REFINEMENTS = 2
 _RESOLVED = 1.0
 """Difference of neighbouring candidates in log evidence below which a finer grid would say nothing new."""
 
@@ -209,10 +210,12 @@ def fit_growth(
     past = 1.0 / 3.0 if origin is None else max(float(t[0] - origin) / span, 0.02)
     logarithm = np.log(share + past)
     taus = np.array(WARM_UP_SHARES)
-    for _ in range(_REFINEMENTS):
+    for turn in range(_REFINEMENTS):
         curves = np.column_stack([np.exp(-share[:, None] / taus), logarithm])
         fit = fit_trend(t, y, fixed, curves)
-        if fit.curve is None or fit.curve >= len(taus) or fit.spacing < _RESOLVED:
+        # a coarse miss passes for correlated noise: neighbours look alike until one is near enough
+        resolved = turn >= _LEAST_REFINEMENTS and fit.spacing < _RESOLVED
+        if fit.curve is None or fit.curve >= len(taus) or resolved:
             break
         near = taus[max(0, fit.curve - 1) : fit.curve + 2]
         taus = np.geomspace(near[0], near[-1], len(WARM_UP_SHARES))
