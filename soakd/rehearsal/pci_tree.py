@@ -60,7 +60,7 @@ class PciModel:
     def files(self, at_s: float, activity: Activity) -> dict[str, str]:
         fraction = at_s / self.duration_s
         serving = activity.at(at_s).pid is not None
-        tree: dict[str, str] = {}
+        tree = {"module/pcie_aspm/parameters/policy": "[default] performance powersave powersupersave\n"}
         for port in self.ports():
             lost = port.card is not None and self.scenario.lost(port.card, fraction)
             for name, content in self._port_files(port, lost, serving, fraction).items():
@@ -84,7 +84,12 @@ class PciModel:
             "max_link_width": "16",
             "current_link_speed": speed,
             "current_link_width": width,
-            "power_state": "D3cold" if gone else "D0",
+            "subsystem_vendor": vendor,
+            "subsystem_device": "0x1212" if port.kind == "gpu" else "0x0000",
+            "driver_override": "(null)",
+            "link/l0s_aspm": "0",
+            "link/l1_aspm": "0",
+            "power_state": "D0",  # the kernel's last knowledge: nobody asks a card that fell off the bus
             "d3cold_allowed": "1",
             "power/control": "on",
             "power/runtime_status": "active",
@@ -132,8 +137,11 @@ class PciTree:
         links = self._root / "bus/pci/devices"
         links.mkdir(parents=True, exist_ok=True)
         for port in self._model.ports():
-            (links / port.bdf).unlink(missing_ok=True)
-            (links / port.bdf).symlink_to(Path("../../../devices") / port.path)
+            _link(links / port.bdf, Path("../../../devices") / port.path)
+            driver = self._root / "bus/pci/drivers" / ("nvidia" if port.kind == "gpu" else "pcieport")
+            driver.mkdir(parents=True, exist_ok=True)
+            device = self._root / "devices" / port.path
+            _link(device / "driver", Path(os.path.relpath(driver, device)))
 
     def update(self, at_s: float, activity: Activity) -> None:
         """Replace the files whose content has changed; a reader sees the old or the new one, never half of it."""
@@ -146,3 +154,8 @@ class PciTree:
             partial.write_text(content)
             os.replace(partial, path)
             self._written[name] = content
+
+
+def _link(path: Path, to: Path) -> None:
+    path.unlink(missing_ok=True)
+    path.symlink_to(to)

@@ -166,9 +166,7 @@ class Scenario:
             case EccBurst() as burst:
                 start = burst.at_fraction * duration_s
                 return (
-                    Expectation(
-                        "gpu_ecc_uncorrected_aggregate_total", "uncorrected ECC error", burst.card, start, value=1.0
-                    ),
+                    Expectation("gpu_ecc_errors_total", "uncorrected ECC error", burst.card, start, value=1.0),
                     Expectation("xid", "double-bit ECC error", burst.card, start, value=48.0),
                 )
             case CardLoss() as loss:

@@ -34,6 +34,7 @@ def test_a_card_is_found_below_its_bridges(tmp_path: Path) -> None:
     assert read(tmp_path, "0000:16:00.0", "class") == "0x060400"
     assert read(tmp_path, model.bdf(1), "vendor") == "0x10de"
     assert (path / "power/runtime_status").read_text() == "active\n"
+    assert (path / "driver").resolve() == tmp_path.resolve() / "bus/pci/drivers/nvidia"
     assert read(tmp_path, model.bdf(0), "current_link_speed") == "8.0 GT/s PCIe"
 
 
@@ -55,12 +56,11 @@ def test_a_lost_card_leaves_its_traces_upstream(tmp_path: Path) -> None:
     made, model = tree(tmp_path, "gpu-lost")
     before = total(tmp_path, "0000:18:04.0", "aer_dev_fatal")
     made.update(601.0, STEADY)
-    assert read(tmp_path, model.bdf(1), "power_state") == "D3cold"
     assert read(tmp_path, model.bdf(1), "current_link_speed") == "Unknown"
     assert read(tmp_path, model.bdf(1), "current_link_width") == "63"
     assert total(tmp_path, "0000:18:04.0", "aer_dev_fatal") == before + 1
     assert read(tmp_path, "0000:16:00.0", "aer_rootport_total_err_fatal") == "1"
-    assert read(tmp_path, model.bdf(0), "power_state") == "D0"
+    assert read(tmp_path, model.bdf(0), "current_link_width") == "16"
     assert total(tmp_path, "0000:18:00.0", "aer_dev_fatal") == 0
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from soakd.errors import SoakdError
+from soakd.metrics import catalogue
 from soakd.rehearsal.scenarios import (
     CARD_BYTES,
     PAGE_BYTES,
@@ -28,6 +29,12 @@ def test_the_scenarios_are_those_promised() -> None:
 
 def test_only_healthy_expects_nothing() -> None:
     assert [name for name, s in SCENARIOS.items() if not s.expects(2 * HOUR)] == ["healthy"]
+
+
+def test_the_metrics_that_must_be_named_exist() -> None:
+    named = {e.source for s in SCENARIOS.values() for e in s.expects(2 * HOUR) if e.source.startswith("gpu_")}
+    assert named == {"gpu_memory_used_bytes", "gpu_temperature_celsius", "gpu_ecc_errors_total"}
+    assert named <= set(catalogue().by_name)
 
 
 def test_an_unknown_name_lists_the_known_ones() -> None:
