@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
+import traceback
+from types import TracebackType
 from typing import Annotated
 
 import typer
@@ -38,12 +41,24 @@ for part in (run, report, collect, setup):
 
 
 def main() -> None:
-    """The entry point: every error of a user becomes a message and an exit code, never a traceback."""
+    """The entry point: every error becomes a message and an exit code, never a traceback."""
+    sys.excepthook = _on_fault
     code = _run(sys.argv[1:])
     sys.stdout.flush()
     sys.stderr.flush()
     # not sys.exit: a thread that is stuck in the kernel (a dead disk, a driver) would be waited for without end
     os._exit(code)
+
+
+def _on_fault(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """A fault of soakd itself: what happened on one line, the traceback in a file, exit code 2 (1 would mean FAIL)."""
+    with tempfile.NamedTemporaryFile("w", prefix="soakd-fault-", suffix=".txt", delete=False) as file:
+        traceback.print_exception(kind, error, trace, file=file)
+    say(f"error: soakd itself failed: {kind.__name__}: {error}")
+    say(f"  hint: this is a fault of soakd; please report it with {file.name}; the journal is not affected")
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(2)
 
 
 def _run(arguments: list[str]) -> int:

@@ -17,6 +17,7 @@ from soakd.analysis.evidence import (
     Track,
 )
 from soakd.analysis.limits_growth import WATCHED
+from soakd.analysis.series import Floats
 from soakd.counters import increase
 from soakd.journal.reader import JournalReader
 from soakd.journal.records import SeriesKey
@@ -84,17 +85,20 @@ def _track(reader: JournalReader, key: SeriesKey, window: Window, intervals: Map
     return Track(key.metric.name, key.metric.unit, key.labels, x, y, expected, tuple(series.states.items()))
 
 
-def _expected(
-    series: Series, x: np.ndarray[tuple[int], np.dtype[np.float64]], window: Window, intervals: Mapping[str, float]
-) -> int | None:
-    """A process may come and go; a card and the host are there from start to end."""
+def _expected(series: Series, x: Floats, window: Window, intervals: Mapping[str, float]) -> int | None:
+    """A process may come and go; a card and the host are there from start to end.
+
+    The schedule alone does not say it: a collector reads part of its metrics less often (the slow tier of NVML), so the
+    usual step between readings counts where it is longer.
+    """
     interval = intervals.get(series.metric.name)
     if not interval:
         return None
     span = window.duration_s
     if series.metric.name.startswith(_PER_PROCESS) and len(x):
         span = float(x[-1] - x[0])
-    return max(1, int(span / interval))
+    step = float(np.median(np.diff(x))) if len(x) > 2 else interval
+    return max(1, int(span / max(interval, step)))
 
 
 def _gain(reader: JournalReader, key: SeriesKey, window: Window, intervals: Mapping[str, float]) -> Gain:
@@ -102,8 +106,8 @@ def _gain(reader: JournalReader, key: SeriesKey, window: Window, intervals: Mapp
     known = len(series.values)
     gained = increase(series.values, key.metric.wraps_at) if known > 1 else None
     unknown = sum(n for s, n in series.states.items() if s is not State.OK)
-    interval = intervals.get(key.metric.name)
-    expected = max(1, int(window.duration_s / interval)) if interval else known + unknown
+    x = np.asarray(series.at_ns, dtype=np.float64) / 1e9
+    expected = _expected(series, x, window, intervals) or known + unknown
     return Gain(
         key.metric.name,
         key.labels,
