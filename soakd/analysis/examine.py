@@ -83,11 +83,12 @@ def examine_blocks(question: SeriesQuestion, b: Blocks) -> Examined:
     a, z = spans[0] if spans else (0, 0)
     main = _slice(b, a, z)
     page = question.page
-    tooth = _sawtooth(question, main)
-    main, jumps = (main, find_jumps(main, page, 1)) if tooth else _settled_blocks(main, page)
-    begin = _after_warmup(question, main)
-    # a block in which a jump falls is on neither level
-    begin += any(j.index == begin for j in jumps) and begin + 1 < len(main)
+    jumps = find_jumps(main, page, 1)
+    begin = _begin(question, main, jumps)
+    tooth = find_sawtooth(_slice(main, begin, len(main)), within(jumps, begin, len(main)))
+    if tooth is None:
+        main, jumps = _settled_blocks(main, page)
+        begin = _begin(question, main, jumps)
     used = _slice(main, begin, len(main))
     late = within(jumps, begin, len(main))
     stairs = None
@@ -120,10 +121,10 @@ def examine_blocks(question: SeriesQuestion, b: Blocks) -> Examined:
     )
 
 
-def _sawtooth(question: SeriesQuestion, main: Blocks) -> Sawtooth | None:
+def _begin(question: SeriesQuestion, main: Blocks, jumps: tuple[FoundJump, ...]) -> int:
+    """Where judging begins: after the warm-up, and not in a block in which a jump falls (it is on neither level)."""
     begin = _after_warmup(question, main)
-    used = _slice(main, begin, len(main))
-    return find_sawtooth(used, within(find_jumps(main, question.page, 1), begin, len(main)))
+    return begin + (any(j.index == begin for j in jumps) and begin + 1 < len(main))
 
 
 def _settled_blocks(main: Blocks, page: float) -> tuple[Blocks, tuple[FoundJump, ...]]:

@@ -215,9 +215,7 @@ def _quiet_shape(facts: Examined) -> Shape:
     if len(ups) >= 3:
         thinned = sum(j.x > middle for j in ups) <= 1
         return Shape.WARM_UP if thinned else Shape.STAIRCASE
-    sizes = [j.size for j in facts.late_jumps]
-    # what jumped up and came down again has left no step
-    if sizes and abs(sum(sizes)) > 0.5 * max(abs(s) for s in sizes):
+    if facts.late_jumps and _left_a_step(facts):
         return Shape.STEP
     tail = float(np.median(_without_load(facts.used, g.load_effect)))
     begun = float(np.median(_without_load(facts.main, g.load_effect)[: max(1, len(facts.main) // 100)]))
@@ -229,6 +227,16 @@ def _quiet_shape(facts: Examined) -> Shape:
     if len(facts.used) == len(facts.main) and any(j.size > 0 for j in facts.jumps):
         return Shape.STEP
     return Shape.FLAT
+
+
+def _left_a_step(facts: Examined) -> bool:
+    """Whether the level after the jumps differs from that before by what they sum to: bursts leave nothing."""
+    jumps, low = facts.late_jumps, facts.used.low
+    total = sum(j.size for j in jumps)
+    before, after = low[: max(jumps[0].index, 1)], low[min(jumps[-1].index + 1, len(low) - 1) :]
+    left = float(np.median(after) - np.median(before))
+    largest = max(abs(j.size) for j in jumps)
+    return abs(total) > 0.5 * largest and left * total > 0 and abs(left) > 0.5 * abs(total)
 
 
 def _without_load(b: Blocks, effect: float | None) -> Floats:
