@@ -34,7 +34,7 @@ class Interval:
     low: float
     high: float | None
     count: int
-    effective: float
+    effective: int
 
     @property
     def relative_width(self) -> float | None:
@@ -52,7 +52,7 @@ def p95_interval(windows: Sequence[Histogram]) -> Interval | None:
     if value is None:
         return None
     filled = [w for w in windows if w.count]
-    effective = whole.count / _overdispersion(filled, int(value * 1e9))
+    effective = max(1, int(whole.count / _overdispersion(filled, int(value * 1e9))))
     tail = (1 - _CONFIDENCE) / 2
     low = stats.binom.ppf(tail, effective, _Q) / effective
     high = (stats.binom.ppf(1 - tail, effective, _Q) + 1) / effective
@@ -83,10 +83,11 @@ def steady_from(series: Sequence[Sequence[float]], tolerance: float = 0.1, fewes
     """The first window from which every series (rate, latency, ...) is level to its end; None while there is none.
 
     Level means that the trend over what is left moves it by ``tolerance`` of its median at most, or that there is
-    no trend that a rank test would find. Needs ``fewest`` windows.
+    no trend that a rank test would find, and that it begins near its median. Needs ``fewest`` windows and a third of
+    all: the end of a long rise looks level.
     """
     length = min((len(s) for s in series), default=0)
-    for start in range(length - fewest + 1):
+    for start in range(min(length - fewest, length * 2 // 3) + 1):
         if all(_level(s[start:length], tolerance) for s in series):
             return start
     return None
@@ -96,6 +97,9 @@ def _level(values: Sequence[float], tolerance: float) -> bool:
     middle = float(np.median(values))
     if middle <= 0:
         return all(v == 0 for v in values)
+    spread = 1.4826 * float(np.median(np.abs(np.array(values) - middle)))
+    if abs(values[0] - middle) > max(tolerance * middle, 3 * spread):
+        return False
     x = np.arange(len(values), dtype=float)
     slope = float(stats.theilslopes(values, x).slope)
     if abs(slope) * (len(values) - 1) <= tolerance * middle:

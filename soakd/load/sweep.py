@@ -20,6 +20,7 @@ from soakd.load.spec import LoadSpec, Stage
 Axis = Literal["concurrency", "rate"]
 _LONGEST_STEPS = 64
 _ACHIEVED = 0.95
+_TRIES = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,12 +120,17 @@ class SweepState:
             return None
         plan, levels = self.plan, _levels(self.steps)
         whole = plan.axis == "concurrency"
-        last = min([plan.last, *(s.load for s in self.steps if s.client)])
+        last = min([plan.last, *(s.load for s in self.steps if self._given_up(s.load))])
         knee = find_knee(levels)
         wanted = next_load(levels, plan.first, last, whole=whole, knee=knee, resolution=plan.resolution)
         if wanted is None and (edge := self._limits_edge()) is not None:
             wanted = widest_middle([edge], whole, edge[0] * plan.resolution)
-        return None if wanted is None or any(s.load == wanted for s in self.steps) else wanted
+        known = any(s.load == wanted and not s.client for s in self.steps)
+        return None if wanted is None or known or self._given_up(wanted) else wanted
+
+    def _given_up(self, load: float) -> bool:
+        """Whether the client was the limit at a load in each of two tries."""
+        return sum(1 for s in self.steps if s.load == load and s.client) >= _TRIES
 
     def _limits_edge(self) -> tuple[float, float] | None:
         """The highest load that meets the limits and the lowest above it that does not."""
@@ -181,12 +187,13 @@ async def _measure(load: float, plan: SweepPlan, base: LoadSpec, driver: Driver)
                 await driver.stop()
         elif isinstance(message, Done):
             done = message
-    return judge_step(load, windows, plan, done.bottleneck if done else "the load ended early")
+    return judge_step(load, windows, plan, "" if done else "the load ended early")
 
 
 def enough(windows: Sequence[Window], plan: SweepPlan) -> bool:
     """Whether a step has been steady for long enough to know its P95."""
     took = sum(w.real_s for w in windows)
+    windows = _clean(windows)
     start = _steady(windows)
     if took < plan.min_step_s or start is None:
         return False
@@ -196,8 +203,12 @@ def enough(windows: Sequence[Window], plan: SweepPlan) -> bool:
     return p95.relative_width is not None and p95.relative_width <= plan.precision
 
 
-def judge_step(load: float, windows: Sequence[Window], plan: SweepPlan, bottleneck: str = "") -> StepResult:
-    """The figures of a step and whether it meets the limits. Pure."""
+def judge_step(load: float, windows: Sequence[Window], plan: SweepPlan, broken: str = "") -> StepResult:
+    """The figures of a step and whether it meets the limits. Windows in which the client was late are left out; when
+    they are half of all, the client was the limit. Pure."""
+    took_s = sum(w.real_s for w in windows)
+    broken = broken or _client_limit(windows)
+    windows = _clean(windows) or windows
     start = _steady(windows)
     used = windows[start or 0 :]
     real_s = sum(w.real_s for w in used)
@@ -206,7 +217,7 @@ def judge_step(load: float, windows: Sequence[Window], plan: SweepPlan, bottlene
     ttft = Histogram.merged(w.histograms.ttft_from_due for w in used)
     rate = counts.completed / real_s if real_s else 0.0
     concurrency = sum(w.concurrency * w.real_s for w in used) / real_s if real_s else 0.0
-    client = bottleneck or _starved(load, concurrency, plan, counts)
+    client = broken or _starved(load, concurrency, plan, counts)
     e2e_p95 = p95_interval([w.histograms.e2e for w in used])
     ttft_p95 = p95_interval([w.histograms.ttft_from_due for w in used])
     step = StepResult(
@@ -223,11 +234,22 @@ def judge_step(load: float, windows: Sequence[Window], plan: SweepPlan, bottlene
         concurrency=concurrency,
         goodput_per_s=rate * _within(e2e, ttft, plan.limits) if counts.completed else None,
         meets_limits=None,
-        took_s=sum(w.real_s for w in windows),
+        took_s=took_s,
         client=client,
     )
     meets, why = _judged(step, plan)
     return replace(step, meets_limits=meets, why=why)
+
+
+def _clean(windows: Sequence[Window]) -> Sequence[Window]:
+    return [w for w in windows if not w.self_check.reasons]
+
+
+def _client_limit(windows: Sequence[Window]) -> str:
+    late = [w for w in windows if w.self_check.reasons]
+    if not windows or 2 * len(late) < len(windows):
+        return ""
+    return f"{late[-1].self_check.reasons[0]} (in {len(late)} of {len(windows)} windows)"
 
 
 def _steady(windows: Sequence[Window]) -> int | None:
@@ -266,12 +288,12 @@ def _judged(step: StepResult, plan: SweepPlan) -> tuple[bool | None, str]:
     for name, p95, limit in (("E2E", step.e2e_p95, limits.p95_e2e_s), ("TTFT", step.ttft_p95, limits.p95_ttft_s)):
         if limit is None or p95 is None:
             continue
-        if p95.value > limit:
+        if p95.low > limit:
             return False, f"P95 of {name} is {p95.value:.3g} s, the limit {limit:g} s"
         if p95.high is None:
             unsure = f"{p95.count} requests are too few for an interval of P95"
         elif p95.high > limit:
-            unsure = f"P95 of {name} may be up to {p95.high:.3g} s, the limit {limit:g} s"
+            unsure = f"P95 of {name} lies between {p95.low:.3g} and {p95.high:.3g} s, the limit {limit:g} s"
     return (None, unsure) if unsure else (True, "")
 
 
