@@ -170,8 +170,8 @@ class Card:
         if process is not None:
             await process.close()
             self._keep_if_stuck(process)
-        for stuck in self._stuck:
-            await stuck.close()
+        stuck, self._stuck = self._stuck, []
+        await asyncio.gather(*(process.close() for process in stuck))
 
     async def _ask(self, tier: str) -> tuple[GpuReply, ...]:
         deadline_s = self._limits.fast_s if tier == "fast" else self._limits.slow_s
@@ -261,6 +261,9 @@ class Card:
         if process is not self._process:
             return
         self._process = None
+        if process is not None:
+            process.abandon()
+            self._stuck.append(process)
         self._count_failure(what, "gpu.worker_died")
 
     def _count_failure(self, what: str, kind: str) -> None:

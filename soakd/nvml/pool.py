@@ -24,6 +24,7 @@ from soakd.ports import Clock, GpuReply
 WORKER_COMMAND: tuple[str, ...] = (sys.executable, "-m", "soakd.nvml.worker")
 _MAX_EVENTS = 1024
 _MAX_CARDS = 64
+_KILL_GRACE_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,8 +206,7 @@ async def list_cards(command: Sequence[str], deadline_s: float) -> tuple[CardId,
     except TimeoutError:
         return f"listing the cards did not end within {deadline_s:g} s"
     finally:
-        if process.returncode is None:
-            process.kill()
+        await _end(process)
     try:
         message = json.loads(out)
         if "failed" in message:
@@ -215,6 +215,18 @@ async def list_cards(command: Sequence[str], deadline_s: float) -> tuple[CardId,
     except (ValueError, KeyError, TypeError):
         words = err.decode(errors="replace").strip().splitlines()
         return f"the listing process gave no list (exit code {process.returncode}) {words[-1] if words else ''}".strip()
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """Kill a listing that has not ended, and take its pipes down; one that can't be killed is left to the kernel."""
+    if process.returncode is not None:
+        return
+    process.kill()
+    try:
+        async with asyncio.timeout(_KILL_GRACE_S):
+            await process.communicate()
+    except TimeoutError:
+        return
 
 
 def card_from(record: Mapping[str, Any]) -> CardId:

@@ -96,9 +96,11 @@ class WorkerProcess:
         if not await self._ends_within(_GRACE_S):
             self._kill()
             await self._ends_within(_GRACE_S)
-        for task in (self._reader, self._errors):
+        # the pipes end with the process; only those of one that can't be killed have to be given up
+        _, pending = await asyncio.wait((self._reader, self._errors), timeout=_GRACE_S)
+        for task in pending:
             task.cancel()
-        await asyncio.gather(self._reader, self._errors, return_exceptions=True)
+        await asyncio.gather(*pending, return_exceptions=True)
 
     async def _ends_within(self, seconds: float) -> bool:
         try:
@@ -120,6 +122,8 @@ class WorkerProcess:
         try:
             while line := await self._process.stdout.readline():
                 self._take(line)
+            self._ended = True
+            await self._ends_within(_GRACE_S)  # so that its exit code can be told
         except ValueError:  # a line longer than the limit: the protocol is broken for good
             self._kill()
         finally:
