@@ -59,7 +59,7 @@ class Config(ConfigModel):
 class XidCollector:
     """Takes the pool's events (losses and returns of cards pass through) and reads the kernel log without blocking."""
 
-    def __init__(self, config: Config, context: CollectorContext) -> None:
+    def __init__(self, config: Config, context: CollectorContext, kmsg: KmsgReader) -> None:
         self._context = context
         self._pairs = XidPairs(config.pair_window)
         self._counts: dict[tuple[Labels, int], int] = {}
@@ -67,7 +67,7 @@ class XidCollector:
         self._kmsg: KmsgReader | None = None
         self._kmsg_state, self._kmsg_why = State.ABSENT, "not read, as configured"
         if config.kmsg:
-            self._open()
+            self._open(kmsg)
 
     async def collect(self) -> Sequence[Item]:
         cards = [c for c in await readings(self._context.gpus, "fast") if not c.mig]
@@ -91,8 +91,7 @@ class XidCollector:
         if self._kmsg is not None:
             self._kmsg.close()
 
-    def _open(self) -> None:
-        reader = KmsgReader(self._context.roots.dev / "kmsg")
+    def _open(self, reader: KmsgReader) -> None:
         try:
             reader.open()
         except PermissionError:
@@ -185,4 +184,4 @@ def kernel_event(found: KernelXid, tags: Labels, at_ns: int) -> Event:
 
 
 def build(config: Config, context: CollectorContext) -> Collector:
-    return XidCollector(config, context)
+    return XidCollector(config, context, KmsgReader(context.roots.dev / "kmsg"))
