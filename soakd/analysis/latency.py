@@ -5,9 +5,28 @@ from __future__ import annotations
 import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
+import numpy as np
+from scipy.signal import medfilt
+from scipy.stats import kstwobign
+from scipy.stats import t as student
+
+from soakd.analysis.blocks import clean
+from soakd.analysis.critical import critical_value
 from soakd.analysis.series import Floats
+from soakd.analysis.slope import fit_trend
 from soakd.model import Event
+from soakd.quantities import format_duration
+
+FEWEST_WINDOWS = 12
+_SHORTEST = 4
+"""Windows that a level must last to be one."""
+
+_CHANGE_P = 0.001
+_MATERIAL = 0.05
+_STRONGEST_RHO = 0.95
+_AFTER_S = 15.0
 
 
 class Trend(enum.Enum):
@@ -83,16 +102,194 @@ class Retention:
 
 
 def judge_latency(question: LatencyQuestion) -> LatencyJudgement:
-    raise NotImplementedError
+    """Trend within the stretches between change points, and the change points. Raises ValueError where lengths differ.
+
+    Works on logarithms, since latencies scale: a slope is relative, a change a ratio. Windows that are not above zero
+    are left out.
+    """
+    x, y, load = _usable(question)
+    n = len(y)
+    if n < FEWEST_WINDOWS:
+        why = f"{n} windows; it takes at least {FEWEST_WINDOWS}"
+        return LatencyJudgement(Trend.INCONCLUSIVE, why, None, None, None, None, (), n, question.name)
+    logs = _clipped(np.log(y))
+    columns = [] if load is None or not np.ptp(load) else [np.log(load) if np.all(load > 0) else load]
+    base = logs - _load_effect(x, logs, columns)
+    cuts = _change_indices(base)
+    if cuts and _is_ramp(x, base, cuts):
+        cuts = []
+    steps = [(np.arange(n) >= c).astype(np.float64) for c in cuts]
+    fixed = np.column_stack([*steps, *columns]) if steps or columns else None
+    fit = fit_trend(x, logs, fixed)
+    critical = critical_value(0.01, fit.rho, n, plain=fixed is None)
+    slope, reach = fit.slope * 3600.0, critical * fit.sd * 3600.0
+    detectable = reach + 2.33 * fit.sd * 3600.0
+    hours = float(x[-1] - x[0]) / 3600.0
+    trend = _trend(slope, reach, detectable, hours, question.more_is_worse)
+    changes = tuple(_change(x, y, cuts, i, base) for i in range(len(cuts)))
+    why = (
+        f"{question.name} moves by {100 * slope:+.2g} % an hour (98 % interval {100 * (slope - reach):+.2g} to "
+        f"{100 * (slope + reach):+.2g}; smallest detectable {100 * detectable:.2g})"
+    )
+    if changes:
+        why += f" between {len(changes)} change {'point' if len(changes) == 1 else 'points'}"
+    return LatencyJudgement(
+        trend, why, slope, slope - reach, slope + reach, detectable, changes, n, question.name
+    )  # fmt: skip
+
+
+def _usable(question: LatencyQuestion) -> tuple[Floats, Floats, Floats | None]:
+    x, y, load = clean(question.x, question.y, question.load)
+    good = y > 0
+    return x[good], y[good], None if load is None else load[good]
+
+
+def _clipped(logs: Floats) -> Floats:
+    """A single window far out (a stall, a retry) must not make a change point."""
+    smooth = medfilt(logs, 5) if len(logs) >= 5 else logs
+    off = logs - smooth
+    reach = 5 * max(1.4826 * float(np.median(np.abs(off))), 1e-6)
+    return smooth + np.clip(off, -reach, reach)
+
+
+def _load_effect(x: Floats, logs: Floats, columns: list[Floats]) -> Floats:
+    if not columns:
+        return np.zeros_like(logs)
+    fit = fit_trend(x, logs, np.column_stack(columns))
+    return sum((e * c for e, c in zip(fit.effects, columns, strict=True)), np.zeros_like(logs))
+
+
+def _long_run_deviation(residual: Floats) -> float:
+    """Standard deviation of a sum over sqrt(n), for AR(1) residuals (rho corrected for the fitted means)."""
+    n = len(residual)
+    spread = float(np.std(residual))
+    if spread == 0 or n < 4:
+        return max(spread, 1e-6)
+    rho = float(np.corrcoef(residual[1:], residual[:-1])[0, 1]) if np.ptp(residual[1:]) and np.ptp(residual[:-1]) else 0
+    rho = min(max(rho + (1 + 3 * rho) / n, 0.0), _STRONGEST_RHO)
+    return max(spread * float(np.sqrt((1 + rho) / (1 - rho))), 1e-6)
+
+
+def _split(part: Floats) -> tuple[int, float]:
+    """The likeliest change in ``part`` and its p-value (supremum of a Brownian bridge)."""
+    n = len(part)
+    k = np.arange(_SHORTEST, n - _SHORTEST + 1)
+    sums = np.cumsum(part)
+    gap = sums[k - 1] / k - (sums[-1] - sums[k - 1]) / (n - k)
+    best = int(k[np.argmax(np.abs(gap) * np.sqrt(k * (n - k) / n))])
+    residual = np.concatenate([part[:best] - part[:best].mean(), part[best:] - part[best:].mean()])
+    bridge = np.abs(sums - np.arange(1, n + 1) / n * sums[-1]).max() / (np.sqrt(n) * _long_run_deviation(residual))
+    return best, float(kstwobign.sf(bridge))
+
+
+def _change_indices(logs: Floats, start: int = 0) -> list[int]:
+    """Binary segmentation; a change must be unlikely (p <= 0.001) and material (5 %)."""
+    n = len(logs)
+    if n < 2 * _SHORTEST:
+        return []
+    at, p = _split(logs)
+    size = float(np.median(logs[at:]) - np.median(logs[:at]))
+    if p > _CHANGE_P or abs(size) < np.log(1 + _MATERIAL):
+        return []
+    return [*_change_indices(logs[:at], start), start + at, *_change_indices(logs[at:], start + at)]
+
+
+def _is_ramp(x: Floats, logs: Floats, cuts: list[int]) -> bool:
+    """Whether a straight line explains the windows better than that many steps (BIC)."""
+    n = len(logs)
+    line = np.polyval(np.polyfit(x - x[0], logs, 1), x - x[0])
+    bounds = [0, *cuts, n]
+    steps = np.concatenate([np.full(z - a, logs[a:z].mean()) for a, z in pairwise(bounds)])
+    by_line = n * np.log(max(float(np.mean((logs - line) ** 2)), 1e-12)) + 2 * np.log(n)
+    by_steps = n * np.log(max(float(np.mean((logs - steps) ** 2)), 1e-12)) + (1 + 2 * len(cuts)) * np.log(n)
+    return bool(by_line < by_steps)
+
+
+def _change(x: Floats, y: Floats, cuts: list[int], i: int, base: Floats) -> ChangePoint:
+    bounds = [0, *cuts, len(y)]
+    a, at, z = bounds[i], bounds[i + 1], bounds[i + 2]
+    before, after = float(np.median(y[a:at])), float(np.median(y[at:z]))
+    return ChangePoint(float(x[at - 1] + x[at]) / 2, before, after, after / before, _split(base[a:z])[1])
+
+
+def _trend(slope: float, reach: float, detectable: float, hours: float, more_is_worse: bool) -> Trend:
+    signed = slope if more_is_worse else -slope
+    if signed - reach > 0 and signed * hours > _MATERIAL / 2:
+        return Trend.WORSE
+    if signed + reach < 0 and -signed * hours > _MATERIAL / 2:
+        return Trend.BETTER
+    settled = detectable * hours <= 4 * _MATERIAL or abs(slope) + reach <= 2 * _MATERIAL / max(hours, 1.0)
+    return Trend.STEADY if settled else Trend.INCONCLUSIVE
 
 
 def coincidences(
     judgement: LatencyJudgement, events: Sequence[Event], origin_ns: int, within_s: float = 120.0
 ) -> tuple[Coincidence, ...]:
     """Events within ``within_s`` seconds before each change point (or 15 s after); ``origin_ns`` is x = 0."""
-    raise NotImplementedError
+    found = []
+    for change in judgement.changes:
+        offsets = [((e.at_ns - origin_ns) / 1e9 - change.x, e) for e in events]
+        near = sorted(((o, e) for o, e in offsets if -within_s <= o <= _AFTER_S), key=lambda p: abs(p[0]))
+        moved = f"{judgement.name} {_ratio_words(change.ratio)} ({change.before:.4g} to {change.after:.4g})"
+        if near:
+            offset, event = near[0]
+            when = f"{format_duration(abs(offset))} {'after' if offset <= 0 else 'before'} {event.what}"
+        else:
+            when = f"at {format_duration(max(change.x, 0.0))}; no event is known near it"
+        found.append(Coincidence(change, tuple(e for _, e in near), f"{moved} {when}"))
+    return tuple(found)
+
+
+def _ratio_words(ratio: float) -> str:
+    if 1.9 <= ratio <= 2.1:
+        return "doubled"
+    if 0.475 <= ratio <= 0.525:
+        return "halved"
+    if ratio > 2.1:
+        return f"rose {ratio:.2g}-fold"
+    return f"{'rose' if ratio > 1 else 'fell'} by {100 * abs(ratio - 1):.2g} %"
 
 
 def decode_retention(x: Floats, rate: Floats, kinds: Sequence[str] | None = None) -> Retention:
-    """Decode rate of the last quarter over that of the first, comparing turns of the same kind only."""
-    raise NotImplementedError
+    """Decode rate of the last quarter over that of the first, comparing turns of the same kind only.
+
+    The interval (98 %) is of the mean log ratio over kinds; ``first`` and ``last`` are medians of what was compared.
+    """
+    labels = np.asarray(kinds if kinds is not None else [""] * len(x))
+    good = np.isfinite(x) & np.isfinite(rate) & (rate > 0)
+    order = np.argsort(x[good], kind="stable")
+    rates, labels = rate[good][order], labels[good][order]
+    n = len(rates)
+    quarter = n // 4
+    if quarter < 2:
+        return Retention(None, None, None, None, None, n, f"{n} windows; two disjoint quarters need 8")
+    early, late = slice(0, quarter), slice(n - quarter, n)
+    gaps, variances, weights = [], [], []
+    first, last = [], []
+    for kind in np.unique(labels):
+        a = np.log(rates[early][labels[early] == kind])
+        z = np.log(rates[late][labels[late] == kind])
+        if len(a) and len(z):
+            gaps.append(float(np.mean(z) - np.mean(a)))
+            variances.append(_mean_variance(a) + _mean_variance(z))
+            weights.append(min(len(a), len(z)))
+            first.extend(np.exp(a))
+            last.extend(np.exp(z))
+    if not gaps:
+        why = "no kind of turn is in both the first and the last quarter"
+        return Retention(None, None, None, None, None, n, why)
+    w = np.array(weights) / sum(weights)
+    centre = float(w @ np.array(gaps))
+    error = float(np.sqrt((w**2) @ np.array(variances)))
+    reach = float(student.ppf(0.99, max(2 * quarter - 2, 1))) * error
+    ratio, low, high = (float(np.exp(v)) for v in (centre, centre - reach, centre + reach))
+    interval = f"98 % interval {100 * low:.3g} to {100 * high:.3g}"
+    why = f"the last quarter ran at {100 * ratio:.3g} % of the first quarter's rate ({interval})"
+    return Retention(float(np.median(first)), float(np.median(last)), ratio, low, high, n, why)
+
+
+def _mean_variance(logs: Floats) -> float:
+    """Variance of a mean of correlated windows; that of one window alone is unknown and taken as its spread's."""
+    if len(logs) < 2:
+        return 0.01
+    return _long_run_deviation(logs - logs.mean()) ** 2 / (len(logs) - 1)

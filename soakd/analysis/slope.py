@@ -34,8 +34,9 @@ class TrendFit:
 
     ``rho`` is the correlation of neighbouring readings, ``noise`` their residual's standard deviation, ``warm`` the
     share (0 to 1) of the evidence that is for a warm-up curve, ``curve`` the likeliest one (None: none), ``curve_size``
-    its coefficient, ``spacing`` how much less likely (log evidence) its likelier neighbour in the list is, ``fitted``
-    what the likeliest model says at each reading.
+    its coefficient, ``spacing`` how much less likely (log evidence) its likelier neighbour in the list is, ``evidence``
+    the log likelihood less BIC's penalty (comparable between fits of the same readings), ``fitted`` what the likeliest
+    model says at each reading.
     """
 
     slope: float
@@ -47,6 +48,7 @@ class TrendFit:
     curve: int | None
     curve_size: float
     spacing: float
+    evidence: float
     fitted: Floats
 
     @property
@@ -183,6 +185,7 @@ def fit_trend(t: Floats, y: Floats, fixed: Floats | None = None, curves: Floats 
         curve=best - 1 if best else None,
         curve_size=size * scale / float(width[k + best - 1]) if best else 0.0,
         spacing=float(models.bic[best] - max(around)) if best and around else 0.0,
+        evidence=float(models.bic.max()),
         fitted=y[0] + scale * (level + shape),
     )
 
