@@ -140,6 +140,14 @@ class WebConfig(ConfigModel):
     token_file: Path | None = None
     stale_after: Seconds = 60.0
 
+    @field_validator("listen")
+    @classmethod
+    def _address(cls, value: str) -> str:
+        host, colon, port = value.rpartition(":")
+        if not colon or not host or not port.isdigit() or int(port) > 65535:
+            raise ValueError("give host and port, such as 127.0.0.1:9464")
+        return value
+
 
 class SoakScheduleConfig(ConfigModel):
     """A soak that the daemon starts by itself; ``cron`` has the five usual fields, in UTC."""

@@ -35,6 +35,10 @@ class Feed:
         if not items:
             return
         self._journal.add(items, self._run_id)
+        self.relay(items)
+
+    def relay(self, items: Sequence[Item]) -> None:
+        """Take what another feed has journalled already: for the latest values and the listeners only."""
         for item in items:
             if isinstance(item, Event):
                 self._keep_event(item)

@@ -71,6 +71,7 @@ class Soak:
         self._stopping = asyncio.Event()
         self._ending = Ending()
         self._listeners: list[Callable[[Tick, Feed], None]] = []
+        self._batch_listeners: list[Callable[[Sequence[Item]], None]] = []
         safety = loaded.config.safety
         self._safety = SafetyWatch(
             SafetyLimits(
@@ -89,6 +90,10 @@ class Soak:
         """Called each real second with the load's state and the latest readings."""
         self._listeners.append(listener)
 
+    def on_batch(self, listener: Callable[[Sequence[Item]], None]) -> None:
+        """Called with everything the run's collectors and its load say, once it is on its way to the journal."""
+        self._batch_listeners.append(listener)
+
     def stop(self, why: str) -> None:
         """End the run early; it still ends with a report. The first reason is kept."""
         if not self._stopping.is_set():
@@ -106,6 +111,8 @@ class Soak:
         self._open_run(facts)
         feed = self.feed = Feed(self._journal, facts.run_id)
         feed.listen(self._watch)
+        for listener in self._batch_listeners:
+            feed.listen(listener)
         runner = Runner(self._jobs(), clock, feed.emit)
         before = measure_usage(clock)
         runner.start()

@@ -1,0 +1,114 @@
+"""What the web server shows of the daemon, and the orders it passes on."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict, dataclass, field
+
+from soakd import __version__
+from soakd.blocking import BlockingReader
+from soakd.config import Loaded
+from soakd.errors import SoakdError
+from soakd.forward.forwarder import Forwarder
+from soakd.journal import Journal, JournalReader, RunRecord
+from soakd.model import Event, Labels, Sample, labels
+from soakd.nvml.pool import GpuPool
+from soakd.ports import Clock
+from soakd.report.model import iso
+from soakd.service.soaks import SoakDesk
+from soakd.service.watching import Watch
+from soakd.web.app import Health, SoakOrder
+
+_SHOWN_EVENTS = 50
+
+
+@dataclass(slots=True)
+class DaemonBackend:
+    """Implements ``web.app.Backend``."""
+
+    loaded: Loaded
+    clock: Clock
+    journal: Journal
+    watch: Watch
+    desk: SoakDesk
+    forwarder: Forwarder
+    pool: GpuPool
+    started_ns: int
+    constant_labels: Labels = field(default_factory=lambda: labels(host=socket.gethostname()))
+    reading: BlockingReader = field(default_factory=lambda: BlockingReader("web"))
+
+    def health(self) -> Health:
+        """Red when data is stale, when the journal can't be written, when a sink has been refusing for good."""
+        problems: list[str] = []
+        now, stale_s = self.clock.wall_ns(), self.loaded.config.web.stale_after
+        last = self.watch.last_ns or self.started_ns
+        if now - last > stale_s * 1e9:
+            problems.append(f"no reading for {(now - last) / 1e9:.0f} s")
+        if self.journal.failure is not None:
+            problems.append(f"journal: {self.journal.failure}")
+        problems.extend(f"collector {s.labels[0][1]}: {_UP[int(s.value)]}" for s in self._failing() if s.value)
+        return Health(tuple(problems))
+
+    def _failing(self) -> tuple[Sample, ...]:
+        return tuple(s for s in self.watch.feed.latest("collector_up") if s.value in _UP)
+
+    def status(self) -> dict[str, object]:
+        stats = self.journal.stats()
+        progress = self.desk.progress
+        return {
+            "version": __version__,
+            "host": socket.gethostname(),
+            "started_at": iso(self.started_ns),
+            "health": asdict(self.health()),
+            "target": asdict(self.watch.target) if self.watch.target else None,
+            "gpus": self.pool.why_none or [str(pid) for pid in self.pool.workers],
+            "soak": asdict(progress) if progress else None,
+            "last_soak": self.desk.last,
+            "journal": {"rows": stats.rows, "file_bytes": stats.file_bytes, "queued": stats.queue_depth,
+                        "dropped": stats.dropped},
+            "sinks": [asdict(s) for s in self.forwarder.status()],
+            "events": [_event(e) for e in self.watch.feed.events[-_SHOWN_EVENTS:]],
+        }  # fmt: skip
+
+    def samples(self) -> tuple[Sample, ...]:
+        return self.watch.samples()
+
+    async def runs(self) -> list[dict[str, object]]:
+        def read() -> list[dict[str, object]]:
+            with JournalReader(self.loaded.config.data_dir) as reader:
+                return [
+                    {
+                        "run_id": r.id,
+                        "started_at": iso(r.started_ns),
+                        "state": r.state.value,
+                        "outcome": r.outcome or None,
+                    }
+                    for r in reader.runs()
+                ]
+
+        return await self.reading.call(read)
+
+    async def soak(self, order: SoakOrder, tell: Callable[[dict[str, object]], Awaitable[None]]) -> None:
+        await self.desk.run(order, tell)
+
+    async def gpu(self, verb: str) -> None:
+        if self.desk.busy:
+            raise SoakdError("a soak is running; its telemetry needs the cards", hint="wait for it")
+        await (self.pool.release() if verb == "release" else self.pool.acquire())
+
+
+_UP = {4: "timeout", 5: "error"}
+
+
+def _run(run: RunRecord) -> dict[str, object]:
+    return {
+        "run_id": run.id, "started_at": iso(run.started_ns), "state": run.state.value, "outcome": run.outcome or None,
+    }  # fmt: skip
+
+
+def _event(event: Event) -> dict[str, object]:
+    return {
+        "at": iso(event.at_ns), "kind": event.kind, "severity": event.severity.value, "what": event.what,
+        "labels": dict(event.labels),
+    }  # fmt: skip
