@@ -291,7 +291,7 @@ def _judged(step: StepResult, plan: SweepPlan) -> tuple[bool | None, str]:
         if p95.low > limit:
             return False, f"P95 of {name} is {p95.value:.3g} s, the limit {limit:g} s"
         if p95.high is None:
-            unsure = f"{p95.count} requests are too few for an interval of P95"
+            unsure = f"{p95.count} requests, worth {p95.effective} independent ones, are too few for an interval of P95"
         elif p95.high > limit:
             unsure = f"P95 of {name} lies between {p95.low:.3g} and {p95.high:.3g} s, the limit {limit:g} s"
     return (None, unsure) if unsure else (True, "")

@@ -3,9 +3,11 @@ from __future__ import annotations
 import random
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
+from xml.etree import ElementTree
 
 import pytest
 
+from soakd.load import sweep_report
 from soakd.load.arrivals import Closed, Open
 from soakd.load.messages import Counts, Done, Histograms, Message, SelfCheck, StageTotals, Window
 from soakd.load.prompts import ASSUMED, make_spec
@@ -177,3 +179,22 @@ def test_steps_do_not_share_prompts_or_canaries() -> None:
 def test_what_is_no_saved_sweep_is_refused(raw: bytes) -> None:
     with pytest.raises(ValueError, match="not a saved sweep"):
         SweepState.from_json(raw)
+
+
+async def test_a_sweep_is_told_in_words_and_as_a_table() -> None:
+    state = await swept(latency)
+    text = sweep_report.markdown(state)
+    assert len(sweep_report.rows(state)) == len(state.steps)
+    assert all(len(row) == len(sweep_report.HEADER) for row in sweep_report.rows(state))
+    assert f"knee: concurrency {state.knee.level:g} (95 % interval" in text
+    assert "highest rate within the limits: " in text
+    ElementTree.fromstring(sweep_report.svg(state))
+    assert "knee" in sweep_report.svg(state)
+
+
+async def test_a_sweep_without_a_result_says_so() -> None:
+    state = await swept(latency, failed=3)
+    text = sweep_report.markdown(state)
+    assert "no knee: fewer than three loads could be judged" in text
+    assert "the sweep ended early: every request failed at 1" in text
+    assert sweep_report.svg(state) == ""
