@@ -21,7 +21,7 @@ from soakd.load.reports import (
     WindowPart,
     pack_histograms,
 )
-from soakd.load.runclock import RunClock, call_at
+from soakd.load.runclock import RunClock
 from soakd.load.senders import Pacer, Streams, every
 from soakd.load.spec import LoadSpec
 
@@ -72,9 +72,9 @@ class Engine:
         """True when it was stopped before its stages were over."""
         start = self._clock.origin_ns
         stopped = await self._until(start)
-        self._window_start_ns, self._cpu_ns = time.monotonic_ns(), time.process_time_ns()
+        self._window_start_ns, self._cpu_ns = self._clock.now_ns(), time.process_time_ns()
         self._flight.take_areas(self._window_start_ns)
-        self._probe(time.monotonic_ns())
+        self._probe(self._clock.now_ns())
         self._sweep()
         self._tick_later()
         for number in range(len(self._spec.stages)):
@@ -120,7 +120,7 @@ class Engine:
     async def _until(self, due_ns: int) -> bool:
         """Wait for a monotonic time; True when the run was stopped first."""
         try:
-            async with asyncio.timeout(max(0.0, (due_ns - time.monotonic_ns()) / 1e9)):
+            async with asyncio.timeout(max(0.0, (due_ns - self._clock.now_ns()) / 1e9)):
                 await self._stop.wait()
         except TimeoutError:
             pass
@@ -130,7 +130,7 @@ class Engine:
         """Windows go on while requests end; what is left after the grace is cut off."""
         self._draining = True
         window = max(self._clock.real_ns(self._spec.window_s), _SECOND_NS)
-        now = time.monotonic_ns()
+        now = self._clock.now_ns()
         deadline, cut = now + int(self._grace_s * 1e9), now + window
         quiet = asyncio.ensure_future(self._quiet())
         stop = asyncio.ensure_future(self._stop.wait())
@@ -139,7 +139,7 @@ class Engine:
             await asyncio.wait(
                 waiting, timeout=max(0.0, (min(deadline, cut) - now) / 1e9), return_when=asyncio.FIRST_COMPLETED
             )
-            now = time.monotonic_ns()
+            now = self._clock.now_ns()
             if stop in waiting and stop.done():
                 waiting = {quiet}
                 deadline = min(deadline, now + int(self._grace_s * 1e9))
@@ -159,12 +159,12 @@ class Engine:
 
     def _probe(self, due_ns: int) -> None:
         """How late the loop calls: what every stamp and every send may be off by."""
-        now = time.monotonic_ns()
+        now = self._clock.now_ns()
         lag = max(0, now - due_ns)
         self._flight.meter(self._flight.stage).histograms.loop_lag.record(lag)
         self._lag_ns = max(self._lag_ns, lag)
         if not self._finished:
-            call_at(self._loop, now + _PROBE_NS, lambda: self._probe(now + _PROBE_NS))
+            self._clock.call_at(now + _PROBE_NS, lambda: self._probe(now + _PROBE_NS))
 
     def _sweep(self) -> None:
         self._flight.check_timeouts()
@@ -174,7 +174,7 @@ class Engine:
     def _tick_later(self) -> None:
         if not self._finished:
             self._second += 1
-            call_at(self._loop, self._clock.origin_ns + self._second * _SECOND_NS, self._on_second)
+            self._clock.call_at(self._clock.origin_ns + self._second * _SECOND_NS, self._on_second)
 
     def _on_second(self) -> None:
         if not self._finished:
@@ -196,7 +196,7 @@ class Engine:
         self._lag_ns = 0
 
     def _cut(self) -> None:
-        flight, now, cpu = self._flight, time.monotonic_ns(), time.process_time_ns()
+        flight, now, cpu = self._flight, self._clock.now_ns(), time.process_time_ns()
         in_flight_s, waiting_s = flight.take_areas(now)
         meters = flight.new_window()
         closed = isinstance(self._spec.stages[flight.stage].arrivals, Closed)
@@ -223,7 +223,7 @@ class Engine:
         self._window_start_ns, self._cpu_ns = now, cpu
 
     def _canary_answer(self, prompt_id: str, text: str) -> None:
-        self._emit(CanaryPart(prompt_id, self._clock.wall_ns(time.monotonic_ns()), text))
+        self._emit(CanaryPart(prompt_id, self._clock.wall_ns(self._clock.now_ns()), text))
 
 
 def _tally(stage: int, meter: Meter) -> Tally:

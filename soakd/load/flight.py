@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 
 from soakd.load.exchange import Exchange, Owner
 from soakd.load.failure import DOWN, ErrorClass, Finish
@@ -50,13 +49,13 @@ class Flight:
         self._adapter = adapter
         self._source = source
         self._transport = transport
-        self._clock = clock
+        self.clock = clock
         self._extra = spec.target.extra_body.encode()
         self._replicas = len(spec.target.urls)
         self._turn = shard
         self._loads: set[Exchange] = set()
         self._canaries: set[Exchange] = set()
-        self._changed_ns = time.monotonic_ns()
+        self._changed_ns = clock.now_ns()
         self._area_ns = 0
         self._waiting = 0
         self._waiting_area_ns = 0
@@ -99,7 +98,7 @@ class Flight:
 
     def wait(self, streams: int) -> None:
         """So many more streams of the closed loop think or back off (fewer when negative)."""
-        self._integrate(time.monotonic_ns())
+        self._integrate(self.clock.now_ns())
         self._waiting += streams
 
     def launch(self, due_ns: int, stage: int, owner: Owner | None) -> bool:
@@ -112,7 +111,7 @@ class Flight:
             self.dropped += 1
             return False
         prompt = self._source.take()
-        now = time.monotonic_ns()
+        now = self.clock.now_ns()
         self._integrate(now)
         # lateness of the generator alone: opening a connection is the server's and the network's time
         meter.histograms.send_lag.record(now - due_ns)
@@ -125,17 +124,17 @@ class Flight:
     def ask_canary(self, prompt: Prompt, owner: Owner) -> None:
         """Canaries are neither counted with the load nor held to its cap."""
         self.quiet.clear()
-        exchange = self._exchange(prompt, time.monotonic_ns(), self.stage, owner, want_text=True)
+        exchange = self._exchange(prompt, self.clock.now_ns(), self.stage, owner, want_text=True)
         self._canaries.add(exchange)
         self._send(exchange)
 
     def check_timeouts(self) -> None:
-        now = time.monotonic_ns()
+        now = self.clock.now_ns()
         for exchange in (*self._loads, *self._canaries):
             exchange.check(now, self._spec.timeouts)
 
     def cancel_all(self) -> None:
-        now = time.monotonic_ns()
+        now = self.clock.now_ns()
         for exchange in (*self._loads, *self._canaries):
             exchange.cancel(now)
 
@@ -178,8 +177,8 @@ class Flight:
         if exchange in self._canaries:
             self._canaries.discard(exchange)
         else:
-            end = exchange.end or time.monotonic_ns()
-            self._integrate(time.monotonic_ns())
+            end = exchange.end or self.clock.now_ns()
+            self._integrate(self.clock.now_ns())
             self._loads.discard(exchange)
             self._count(exchange, end)
             succeeded = exchange.error is ErrorClass.NONE
@@ -215,7 +214,7 @@ class Flight:
         if exchange.error in DOWN or exchange.status in (502, 504):
             second.down += 1
         if second.first_down_ns is None:
-            second.first_down_ns = self._clock.wall_ns(end)
+            second.first_down_ns = self.clock.wall_ns(end)
             second.why = f"{label}: {exchange.detail}"[:200]
 
     def _count_success(self, exchange: Exchange, meter: Meter, second: Second, end: int) -> None:
@@ -255,7 +254,7 @@ class Flight:
         self.ttft_second.record(first - due)
         second.completed += 1
         second.e2e.record(end - due)
-        second.last_success_ns = self._clock.wall_ns(end)
+        second.last_success_ns = self.clock.wall_ns(end)
         if second.first_success_ns is None:
             second.first_success_ns = second.last_success_ns
         if second.first_down_ns is not None and second.back_ns is None:
@@ -271,7 +270,7 @@ class Flight:
         flags = USAGE_MISSING * (tokens is None) | RETRIED * exchange.retried | REUSED_CONNECTION * exchange.reused
         gap = exchange.longest_gap / 1e9 if exchange.gaps else None
         return Record(
-            self._clock.wall_ns(due), after(exchange.sent), after(exchange.first_byte), after(exchange.first_token),
+            self.clock.wall_ns(due), after(exchange.sent), after(exchange.first_byte), after(exchange.first_token),
             after(exchange.first_content), after(end), gap, usage.prompt_tokens, tokens, usage.cached_tokens,
             usage.reasoning_tokens, exchange.chunks, exchange.status, exchange.stage, exchange.error,
             exchange.finish or Finish.MISSING, exchange.replica, self._shard, flags, exchange.prompt.tag,

@@ -11,12 +11,15 @@ from soakd.clock import FastClock
 
 
 class RunClock:
-    """``origin_ns`` is the real monotonic time at which stage 0 begins."""
+    """``origin_ns`` is the real monotonic time at which stage 0 begins, ``now_ns`` tells the time now."""
 
-    __slots__ = ("_fast", "origin_ns", "speed")
+    __slots__ = ("_fast", "now_ns", "origin_ns", "speed")
 
-    def __init__(self, fast: FastClock | None, origin_ns: int = 0) -> None:
+    def __init__(
+        self, fast: FastClock | None, origin_ns: int = 0, now_ns: Callable[[], int] = time.monotonic_ns
+    ) -> None:
         self._fast = fast
+        self.now_ns = now_ns
         self.speed = fast.speed if fast is not None else 1.0
         self.origin_ns = origin_ns
 
@@ -25,14 +28,14 @@ class RunClock:
         if self._fast is not None:
             passed = monotonic_ns - self._fast.monotonic_origin_ns
             return self._fast.wall_origin_ns + int(passed * self._fast.speed)
-        return time.time_ns() - (time.monotonic_ns() - monotonic_ns)
+        return time.time_ns() - (self.now_ns() - monotonic_ns)
 
     def real_ns(self, clock_s: float) -> int:
         """Real nanoseconds of a duration of clock time."""
         return int(clock_s * 1e9 / self.speed)
 
-
-def call_at(loop: asyncio.AbstractEventLoop, due_ns: int, call: Callable[[], object]) -> asyncio.TimerHandle:
-    """Call at a monotonic time or up to a millisecond later, never before: event loops count whole milliseconds."""
-    wait_ms = math.ceil(max(0, due_ns - time.monotonic_ns()) / 1e6)
-    return loop.call_later(wait_ms / 1000, call)
+    def call_at(self, due_ns: int, call: Callable[[], object]) -> asyncio.TimerHandle:
+        """Call at a monotonic time or up to a millisecond later, never before: event loops count whole
+        milliseconds."""
+        wait_ms = math.ceil(max(0, due_ns - self.now_ns()) / 1e6)
+        return asyncio.get_running_loop().call_later(wait_ms / 1000, call)

@@ -14,9 +14,9 @@ from soakd.load.messages import SelfCheck
 
 CPU_SHARE = 0.90
 """Of one core: above it answers queue in the client."""
-LAG_FLOOR_S = 0.010
-LAG_RATIO = 0.10
-"""Lateness matters from this share of the median TTFT on, and never below the floor."""
+LATENESS = ((0.95, 0.10, 0.010), (0.99, 0.25, 0.025))
+"""(quantile, share, floor in s): lateness at a quantile matters from that share of the TTFT at the same quantile on,
+because so much may the figure be off by, and never below the floor."""
 COALESCED_SHARE = 0.5
 COALESCED_CPU_SHARE = 0.75
 CONCURRENCY_RATIO = 0.98
@@ -45,14 +45,12 @@ def assess(figures: Figures) -> SelfCheck:
     cpu = max(figures.cpu_shares) if figures.cpu_shares else None
     lag, late = figures.loop_lag.quantile_s(0.99), figures.send_lag.quantile_s(0.99)
     coalesced = figures.coalesced / figures.reads if figures.reads else None
-    bound = max(LAG_FLOOR_S, LAG_RATIO * (figures.ttft.quantile_s(0.5) or 0.0))
     reasons = []
     if cpu is not None and cpu > CPU_SHARE:
         reasons.append(f"a load worker used {cpu:.0%} of a core (bound {CPU_SHARE:.0%})")
-    if lag is not None and lag > bound:
-        reasons.append(f"its event loop was {lag * 1e3:.0f} ms late at P99 (bound {bound * 1e3:.0f} ms)")
-    if figures.open_loop and late is not None and late > bound:
-        reasons.append(f"it sent {late * 1e3:.0f} ms late at P99 (bound {bound * 1e3:.0f} ms)")
+    reasons += _lateness("its event loop was", figures.loop_lag, figures.ttft)
+    if figures.open_loop:
+        reasons += _lateness("it sent", figures.send_lag, figures.ttft)
     if coalesced is not None and cpu is not None and coalesced > COALESCED_SHARE and cpu > COALESCED_CPU_SHARE:
         reasons.append(f"{coalesced:.0%} of its reads brought several tokens at {cpu:.0%} of a core")
     achieved = figures.in_flight
@@ -60,6 +58,14 @@ def assess(figures: Figures) -> SelfCheck:
         reasons.append(f"it kept {achieved:.1f} requests in flight of the {figures.asked} asked")
     asked = None if figures.asked is None else float(figures.asked)
     return SelfCheck(cpu, lag, figures.loop_lag.percentiles().max, late, coalesced, asked, achieved, tuple(reasons))
+
+
+def _lateness(what: str, lag: Histogram, ttft: Histogram) -> list[str]:
+    for q, share, floor in LATENESS:
+        late, bound = lag.quantile_s(q), max(floor, share * (ttft.quantile_s(q) or 0.0))
+        if late is not None and late > bound:
+            return [f"{what} {late * 1e3:.0f} ms late at P{q * 100:.0f} (bound {bound * 1e3:.0f} ms)"]
+    return []
 
 
 def bottleneck(windows: Sequence[tuple[float, tuple[str, ...]]]) -> str:

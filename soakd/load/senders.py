@@ -5,14 +5,12 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
-import time
 from collections.abc import Iterator
 
 from soakd.load.arrivals import Closed
 from soakd.load.exchange import Exchange
 from soakd.load.failure import ErrorClass
 from soakd.load.flight import Flight
-from soakd.load.runclock import call_at
 
 _BACKOFF_FIRST_S = 0.05
 _BACKOFF_MOST_S = 1.0
@@ -47,7 +45,7 @@ class Streams:
         if arrivals is None:
             return
         spread_ns = int(min(arrivals.stagger_s, duration_s / 10) * 1e9)
-        now, new = time.monotonic_ns(), self.target - self.active
+        now, new = self.flight.clock.now_ns(), self.target - self.active
         for number in range(new):
             # all shards together start evenly: this one has every shards-th place
             place = (number * self._shards + self._shard) / (new * self._shards)
@@ -71,11 +69,11 @@ class _Stream:
         self._due = due_ns
         self._waiting = True
         self._streams.flight.wait(1)
-        call_at(asyncio.get_running_loop(), due_ns, self._go)
+        self._streams.flight.clock.call_at(due_ns, self._go)
 
     def ended(self, exchange: Exchange) -> None:
-        now = time.monotonic_ns()
         streams = self._streams
+        now = streams.flight.clock.now_ns()
         if exchange.error in (ErrorClass.NONE, ErrorClass.EMPTY_ANSWER, ErrorClass.CANCELLED):
             if self._failures:
                 self._failures = 0
@@ -112,7 +110,7 @@ class _Stream:
                 streams.backing_off -= 1
             return
         if not streams.flight.launch(self._due, streams.stage, self):
-            self.later(time.monotonic_ns() + int(_BACKOFF_MOST_S * 1e9))
+            self.later(streams.flight.clock.now_ns() + int(_BACKOFF_MOST_S * 1e9))
 
 
 class Pacer:
@@ -150,11 +148,11 @@ class Pacer:
         return True
 
     def _arm(self) -> None:
-        self._timer = call_at(self._loop, self._due_ns, self._fire)
+        self._timer = self._flight.clock.call_at(self._due_ns, self._fire)
 
     def _fire(self) -> None:
         for _ in itertools.repeat(None, _SENDS_AT_ONCE):
-            if self._due_ns > time.monotonic_ns():
+            if self._due_ns > self._flight.clock.now_ns():
                 self._arm()
                 return
             self._flight.launch(self._due_ns, self._stage, None)

@@ -95,7 +95,7 @@ class SseParser:
         out: list[bytes] = []
         for line in lines:
             self._line(line, out)
-        self._size = len(rest) + sum(map(len, self._data))
+        self._size = len(rest) + sum(map(len, self._data)) + len(self._data)
         self._check()
         self._clean = not (rest or self._data or self._event or self._skip_lf)
         return out
