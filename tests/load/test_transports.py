@@ -300,10 +300,11 @@ async def test_tls_with_the_given_authority_and_without() -> None:
     context.load_cert_chain(CERTIFICATE, CERTIFICATE.with_suffix(".key"))
     async with scripted(tls=context) as seen:
         found = []
+        url = f"https://localhost:{seen.port}"
         for target in (
-            TargetSpec((seen.url,), ca_file=str(CERTIFICATE)),
-            TargetSpec((seen.url,), verify=False),
-            TargetSpec((seen.url,)),
+            TargetSpec((url,), ca_file=str(CERTIFICATE)),
+            TargetSpec((url,), verify=False),
+            TargetSpec((url,)),
         ):
             async for using in harness("aiohttp", target):
                 found.append((await using.ask()).error)

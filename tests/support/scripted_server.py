@@ -68,7 +68,7 @@ async def scripted(
         seen.connections += 1
         nth = 0
         with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
-            while asked := await _request(reader, len(seen.asked), nth):
+            while asked := await _request(reader, seen, nth):
                 seen.asked.append(asked)
                 nth += 1
                 seen.active += 1
@@ -94,11 +94,12 @@ async def scripted(
         server.close()
 
 
-async def _request(reader: asyncio.StreamReader, number: int, nth: int) -> Asked | None:
+async def _request(reader: asyncio.StreamReader, seen: Seen, nth: int) -> Asked | None:
     try:
         head = await reader.readuntil(b"\r\n\r\n")
     except asyncio.IncompleteReadError:
         return None
     at = head.lower().find(b"content-length:")
     length = int(head[at + 15 :].split(b"\r\n", 1)[0]) if at >= 0 else 0
-    return Asked(number, nth, head, await reader.readexactly(length))
+    body = await reader.readexactly(length)
+    return Asked(len(seen.asked), nth, head, body)
