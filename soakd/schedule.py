@@ -82,10 +82,11 @@ async def read_once(job: Job, clock: Clock) -> Reading:
     started = clock.monotonic_ns()
     items: tuple[Item, ...] = ()
     try:
-        async with asyncio.timeout(job.deadline_s):
+        async with asyncio.timeout(job.deadline_s) as limit:
             items = tuple(await job.collector.collect())
-    except TimeoutError:
-        status, why = "timeout", f"no answer within {job.deadline_s:g} s"
+    except TimeoutError as error:
+        # a collector may time out by itself: then it knows better what it waited for
+        status, why = "timeout", f"no answer within {job.deadline_s:g} s" if limit.expired() else str(error)
     except Exception as error:  # noqa: BLE001  # isolates the plug-in; counted and recorded by the caller
         status, why = "error", f"{type(error).__name__}: {error}"
     else:

@@ -12,8 +12,9 @@ from typing import Annotated
 import typer
 
 from soakd.clock import RealClock
+from soakd.commands.daemon_client import DaemonClient
 from soakd.commands.options import CONFIG, DATA_DIR
-from soakd.commands.soaking import Output, cards, identities, soak
+from soakd.commands.soaking import Output, cards, identities, soak, soak_by_daemon
 from soakd.commands.terminal import run_async, say
 from soakd.config import Loaded, load_config
 from soakd.demo.launch import DemoServer
@@ -56,7 +57,21 @@ def run(
             f"--demo and a target ({address}) do not go together", hint=f"unset {TARGET_ENV}, or leave out --demo"
         )
     loaded = _load(config, profile, directory, duration, {"target.url": address} if address else {})
-    raise typer.Exit(run_async(lambda: _run(loaded, demo, Output(as_json, html))))
+    output = Output(as_json, html)
+    client = None if demo else DaemonClient.of(loaded.config.data_dir)
+    if client:
+        order = _order(config, profile, duration, address)
+        raise typer.Exit(run_async(lambda: soak_by_daemon(client, order, output)))
+    raise typer.Exit(run_async(lambda: _run(loaded, demo, output)))
+
+
+def _order(config: Path | None, profile: str | None, duration: str | None, address: str | None) -> dict[str, object]:
+    sets: dict[str, object] = {}
+    if duration:
+        sets["load.duration"] = duration
+    if address:
+        sets["target.url"] = address
+    return {"config": str(config.absolute()) if config else None, "profile": profile, "sets": sets}
 
 
 async def _run(loaded: Loaded, demo: bool, output: Output) -> int:

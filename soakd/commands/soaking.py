@@ -7,13 +7,16 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import orjson
+from pydantic import TypeAdapter
 from rich.console import Console
 
 from soakd.blocking import BlockingReader
+from soakd.commands.daemon_client import DaemonClient
 from soakd.commands.pages import write_page
 from soakd.commands.terminal import on_signals, say, write_stdout
 from soakd.config import Loaded
-from soakd.errors import JournalFullError
+from soakd.errors import JournalFullError, SoakdError
 from soakd.journal.reader import JournalReader
 from soakd.journal.writer import Journal
 from soakd.model import GpuIdentity
@@ -22,8 +25,8 @@ from soakd.ports import Clock, GpuSource
 from soakd.report.charts import Charts
 from soakd.report.facts import Journal as JournalFacts
 from soakd.report.html import render_html
-from soakd.report.model import Report, to_json_bytes
-from soakd.report.progress import open_progress
+from soakd.report.model import Report, from_json, to_json_bytes
+from soakd.report.progress import Progress, open_progress
 from soakd.report.terminal import render_terminal
 from soakd.soak.conclude import conclude, exit_code, finish, write_report
 from soakd.soak.environment import Environment
@@ -31,6 +34,8 @@ from soakd.soak.live import LiveView
 from soakd.soak.prepare import prepare
 from soakd.soak.run_facts import RunFacts
 from soakd.soak.session import Seen, Soak
+
+_PROGRESS: TypeAdapter[Progress] = TypeAdapter(Progress)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +104,25 @@ async def _with_progress(run: Soak, environment: Environment) -> tuple[RunFacts,
         return await run.run()
 
 
+async def soak_by_daemon(client: DaemonClient, order: dict[str, object], output: Output) -> int:
+    """Have the daemon of this host do the run; shows its progress and its report. Ctrl-C leaves the run to it."""
+    say(f"the daemon at {client.url} does the run")
+    console, report, code = Console(stderr=True), None, 2
+    view = _PROGRESS
+    with open_progress(console) as shown:
+        async for message in client.stream("/soaks", order):
+            if "progress" in message:
+                shown.show(view.validate_python(message["progress"]))
+            elif "report" in message:
+                report = from_json(orjson.dumps(message["report"]))
+                code = int(str(message["exit_code"]))
+                say(f"report: {message['folder']}/report.html")
+    if report is None:
+        raise SoakdError("the daemon ended without a report", hint="see its log, and `soakd runs`")
+    _show(report, None, output)
+    return code
+
+
 async def _flushed(journal: Journal) -> bool:
     """False when everything is in the journal, True when it is full."""
     try:
@@ -121,11 +145,15 @@ def _tell(report: Report, charts: Charts, data_dir: Path, output: Output) -> Non
     except OSError as error:
         folder = None
         say(f"error: the report could not be written to {error.filename}: {error.strerror}")
+    if folder:
+        say(f"report: {folder / 'report.html'}")
+    _show(report, charts, output)
+
+
+def _show(report: Report, charts: Charts | None, output: Output) -> None:
     if output.as_json:
         write_stdout(to_json_bytes(report))
     else:
         render_terminal(report, Console())
-    if folder:
-        say(f"report: {folder / 'report.html'}")
     if output.html:
         write_page(output.html, render_html(report, charts))
