@@ -100,9 +100,16 @@ def process_table(proc: Path) -> dict[int, ProcessStat]:
 def process_stat(proc: Path, pid: int) -> ProcessStat | None:
     """One process, or None when it is not there."""
     try:
-        return parse_stat(read_text(proc / str(pid) / "stat", 4096))
+        # plain calls: the table of a busy host has thousands of these, and Path and buffers cost more than the read
+        descriptor = os.open(f"{proc}/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        return parse_stat(os.read(descriptor, 4096).decode("utf-8", errors="replace"))
     except (OSError, ValueError):
         return None
+    finally:
+        os.close(descriptor)
 
 
 def descendants(table: Mapping[int, ProcessStat], root: int) -> tuple[ProcessStat, ...]:

@@ -280,7 +280,8 @@ class AllocatorCollector:
 
     def _outside(self, reply: GpuReply | None, history: Sequence[Holding], tags: Labels, now: int) -> Sample:
         if reply is None:
-            return Sample.unknown(OUTSIDE, State.ABSENT, now, tags, "NVML does not know this GPU, or is not asked")
+            why = (self._gpus.why_none if self._gpus else "NVML is not asked") or "NVML does not know this GPU"
+            return Sample.unknown(OUTSIDE, State.ABSENT, now, tags, why)
         value = outside(reply, history, _own_namespace(self._proc), self._config.max_skew)
         if isinstance(value, str):
             return Sample.unknown(OUTSIDE, State.ABSENT, now, tags, value)

@@ -113,6 +113,19 @@ def test_links_are_not_followed(tmp_path: Path) -> None:
         open_folder(str(tmp_path / "link"))
 
 
+def test_a_link_put_there_in_the_last_moment_is_not_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    victim, folder = tmp_path / "victim", tmp_path / "folder"
+    victim.write_text("precious")
+    folder.mkdir()
+    (folder / ".probe-1-2.json.tmp").symlink_to(victim)
+    descriptor = open_folder(str(folder))
+    monkeypatch.setattr(os, "unlink", lambda path, dir_fd=None: None)
+    with pytest.raises(OSError):
+        replace_file(descriptor, "probe-1-2.json", b"{}")
+    os.close(descriptor)
+    assert victim.read_text() == "precious"
+
+
 def test_a_folder_in_which_anyone_may_replace_files_is_refused(tmp_path: Path) -> None:
     tmp_path.chmod(0o777)
     with pytest.raises(PermissionError):
