@@ -55,9 +55,12 @@ def svg(state: SweepState) -> str:
     x = _scale(math.log(loads[0]), math.log(loads[-1]), _LEFT, _WIDTH - _RIGHT)
     y = _scale(0.0, max(tops) * 1.05, _HEIGHT - _BOTTOM, _TOP)
     rate = _scale(0.0, max(s.rate_per_s for s in steps) * 1.05 or 1.0, _HEIGHT - _BOTTOM, _TOP)
-    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" '
-             'font-family="sans-serif" font-size="12">', "<title>P95 latency and rate over the load</title>",
-             f'<path d="M{_LEFT} {_TOP}V{_HEIGHT - _BOTTOM}H{_WIDTH - _RIGHT}V{_TOP}" fill="none" stroke="#888"/>']  # fmt: skip
+    view = f'viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" font-family="sans-serif" font-size="12"'
+    axes = f"M{_LEFT} {_TOP}V{_HEIGHT - _BOTTOM}H{_WIDTH - _RIGHT}V{_TOP}"
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" {view}><title>P95 latency and rate over the load</title>',
+        f'<path d="{axes}" fill="none" stroke="#888"/>',
+    ]
     if state.knee.level is not None:
         at = x(math.log(state.knee.level))
         parts.append(f'<path d="M{at:.1f} {_TOP}V{_HEIGHT - _BOTTOM}" stroke="#c33" stroke-dasharray="4 3"/>')
