@@ -17,6 +17,7 @@ from soakd.nvml.device import (
     SUCCESS,
     TIERS,
     UNINITIALIZED,
+    UNKNOWN,
     VERSION_MISMATCH,
     Answer,
     Answers,
@@ -29,8 +30,10 @@ from soakd.nvml.queries import Query
 _OTHER_NAMES = {
     "nvmlDeviceGetCurrentClocksThrottleReasons": "nvmlDeviceGetCurrentClocksEventReasons",
     "nvmlDeviceGetTemperature": "nvmlDeviceGetTemperatureV",
+    "nvmlDeviceGetComputeRunningProcesses": "nvmlDeviceGetComputeRunningProcesses_v2",
+    "nvmlDeviceGetGraphicsRunningProcesses": "nvmlDeviceGetGraphicsRunningProcesses_v2",
 }
-"""Deprecated names that old drivers have, and what new ones call them."""
+"""Names that a driver may have where it lacks the first: deprecated, or of an older version."""
 
 _EVENTS = {
     0x2: "ecc_dbe",
@@ -276,6 +279,10 @@ class NvmlDevice:
             value = call(*args, **named)
         except self._lib.NVMLError as error:
             return Answer(error.value, None, (time.perf_counter_ns() - started) // 1000)
+        except self._lib.NVMLLibraryMismatchError:
+            return Answer(FUNCTION_NOT_FOUND)  # pynvml's word for an old driver that lacks a newer version of a call
+        except (AttributeError, TypeError, ValueError):
+            return Answer(UNKNOWN)  # a binding that does not fit costs this query alone
         return Answer(SUCCESS, value, (time.perf_counter_ns() - started) // 1000)
 
     def _memory(self, handle: Any) -> Answer:
