@@ -72,7 +72,8 @@ def temperature_band(limit: Limit, evidence: RunEvidence) -> tuple[LimitResult, 
 
 
 def increase(metric: str, what: str, **where: str) -> Judge:
-    """What the counters of each device gained in the run must not exceed the limit; several series are added up."""
+    """What the counters of each card gained in the run must not exceed the limit; several series are added up (all
+    locations of a card, all bridges on its way to the root port)."""
 
     def judge(limit: Limit, evidence: RunEvidence) -> tuple[LimitResult, ...]:
         gains = evidence.gain(metric, **where)
@@ -80,7 +81,7 @@ def increase(metric: str, what: str, **where: str) -> Judge:
             return (limit.absent(evidence.gpu_note or f"{what} not counted here"),)
         devices: dict[Labels, list[Gain]] = defaultdict(list)
         for gain in gains:
-            devices[tuple((k, v) for k, v in gain.labels if k in ("gpu", "bdf", "device"))].append(gain)
+            devices[tuple((k, v) for k, v in gain.labels if k in ("gpu", "bdf"))].append(gain)
         return tuple(_increase_of(limit, device, found, what) for device, found in devices.items())
 
     return judge
@@ -90,13 +91,20 @@ def _increase_of(limit: Limit, device: Labels, gains: list[Gain], what: str) -> 
     known = [g.increase for g in gains if g.increase is not None]
     total = sum(known)
     coverage = sum(g.coverage for g in gains if g.increase is not None) / len(gains)
-    why = f"{what} grew by {total:g} against {limit.value:g}"
+    why = f"{what} grew by {total:g} against {limit.value:g}{_most_of(gains)}"
     if known and total > limit.value:
         return limit.judged(False, total, why, coverage, device)
     if known and min(g.coverage for g in gains if g.increase is not None) >= COVERAGE_NEEDED:
         return limit.judged(True, total, why, coverage, device)
     states = [s for g in gains for s in g.states]
     return _unknown(limit, states, coverage, device, what)
+
+
+def _most_of(gains: list[Gain]) -> str:
+    """Where the most was counted, when there is more than one place and something was counted."""
+    top = max(gains, key=lambda g: g.increase or 0.0)
+    device = dict(top.labels).get("device")
+    return f", most at {device}" if device and top.increase else ""
 
 
 def thermal_throttle(limit: Limit, evidence: RunEvidence) -> tuple[LimitResult, ...]:

@@ -10,6 +10,8 @@ import typer
 from soakd.config import load_config
 
 CONFIG = Annotated[Path | None, typer.Option("--config", "-c", help="The configuration file.")]
+JSON = Annotated[bool, typer.Option("--json", help="JSON on stdout.")]
+HTML = Annotated[Path | None, typer.Option("--html", help="Write a page to this file.")]
 DATA_DIR = Annotated[Path | None, typer.Option("--data-dir", help="The folder of the journal (default .soakd).")]
 
 

@@ -2,38 +2,44 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
-from soakd.commands.options import CONFIG, DATA_DIR, data_dir
+from soakd import share
+from soakd.commands.options import CONFIG, DATA_DIR, HTML, JSON, data_dir
 from soakd.commands.pages import write_page
 from soakd.commands.terminal import print_json, write_stdout
 from soakd.errors import SoakdError
+from soakd.journal.lock import is_owned
 from soakd.journal.reader import JournalReader
 from soakd.journal.records import RunRecord
 from soakd.model import RunState
+from soakd.report.baseline import load_baseline
 from soakd.report.charts import Charts
+from soakd.report.compare import Subject, compare, subject_of
+from soakd.report.compare import to_json_bytes as comparison_json
 from soakd.report.facts import Journal as JournalFacts
-from soakd.report.html import render_html
+from soakd.report.html import render_comparison, render_html
 from soakd.report.markdown import render_markdown
 from soakd.report.model import Report, from_json, iso, to_json_bytes
-from soakd.report.terminal import render_terminal
+from soakd.report.terminal import comparison_view, render_terminal
 from soakd.soak.charts import read_charts
 from soakd.soak.conclude import conclude, seen_of
 from soakd.soak.gather import Window
 from soakd.soak.run_facts import RunFacts
 
-HTML = Annotated[Path | None, typer.Option("--html", help="Write a page to this file.")]
-JSON = Annotated[bool, typer.Option("--json", help="JSON on stdout.")]
+_COLUMNS = ("run", "started", "state", "outcome", "target", "profile")
 
 
 def register(app: typer.Typer) -> None:
     app.command("report")(report)
     app.command("runs")(runs)
+    app.command("compare")(compare_runs)
 
 
 def report(
@@ -67,7 +73,7 @@ def load_report(which: str, directory: Path) -> tuple[Report, Charts | None]:
         record = reader.run(which)
         if record.report:
             return from_json(record.report), read_charts(reader, _window(record))
-        if record.state is RunState.RUNNING:
+        if record.state is RunState.RUNNING and is_owned(directory):
             raise SoakdError(f"run {record.id} is still running", hint="its report comes at its end")
         facts = RunFacts.of_run(reader, record.id)
         return conclude(facts, seen_of(reader, record), reader, JournalFacts())
@@ -77,14 +83,50 @@ def _window(record: RunRecord) -> Window:
     return Window(record.id, record.started_ns, record.ended_ns or record.started_ns)
 
 
+def compare_runs(
+    subjects: Annotated[
+        list[str], typer.Argument(help="Two or more runs (id, report.json) or baselines (a .yaml, or its name).")
+    ],
+    config: CONFIG = None,
+    directory: DATA_DIR = None,
+    html: HTML = None,
+    as_json: JSON = False,
+) -> None:
+    """Compare runs with each other or with a baseline; better or worse only where the intervals say so."""
+    if len(subjects) < 2:
+        raise SoakdError("one run can't be compared", hint="name two or more")
+    folder = data_dir(config, directory)
+    comparison = compare([_subject(name, folder) for name in subjects])
+    if html:
+        write_page(html, render_comparison(comparison))
+    if as_json:
+        write_stdout(comparison_json(comparison))
+    elif not html:
+        Console().print(comparison_view(comparison))
+
+
+def _subject(name: str, folder: Path) -> Subject:
+    path = Path(name)
+    if path.suffix in (".yaml", ".yml"):
+        return load_baseline(path)
+    shipped = share.find("configs/baselines", f"{name}.yaml")
+    if shipped.is_file():
+        return load_baseline(shipped)
+    return subject_of(load_report(name, folder)[0])
+
+
 def runs(config: CONFIG = None, directory: DATA_DIR = None, as_json: JSON = False) -> None:
     """List the runs in the journal, newest first."""
-    with JournalReader(data_dir(config, directory)) as reader:
+    folder = data_dir(config, directory)
+    with JournalReader(folder) as reader:
         records = reader.runs()
+    if not is_owned(folder):
+        # nobody is left to put down the end of a run that was killed
+        records = tuple(replace(r, state=RunState.INTERRUPTED) if r.state is RunState.RUNNING else r for r in records)
     if as_json:
         print_json([_as_json(r) for r in records])
         return
-    table = Table("run", "started", "state", "outcome", "target", "profile", box=None)
+    table = Table(*(Column(name, no_wrap=True) for name in _COLUMNS), box=None)
     for record in records:
         shown = record.outcome or "-"
         simulated = " SIMULATED" if record.simulated else ""

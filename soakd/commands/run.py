@@ -23,12 +23,15 @@ from soakd.nvml.pool import GpuPool
 from soakd.quantities import parse_duration
 from soakd.rehearsal.scenarios import SCENARIOS
 from soakd.rehearsal.session import DEFAULT_DURATION_S, Rehearsal
+from soakd.rehearsal.target import TargetOptions
 from soakd.soak.environment import Environment
 from soakd.soak.plan import phases, stages
 
 TARGET_ENV = "SOAKD_TARGET"
 _DURATION = Annotated[str | None, typer.Option("--duration", help="Length of the load, such as 90s, 30m or 2h.")]
 _PROFILE = Annotated[str | None, typer.Option("--profile", help="A load profile by name, or a .yaml file.")]
+_ITL_S = 0.010
+"""Real seconds between tokens of the simulated server: long against the jitter of a busy machine."""
 _JSON = Annotated[bool, typer.Option("--json", help="The report as JSON on stdout, and nothing else there.")]
 _HTML = Annotated[Path | None, typer.Option("--html", help="Write the report as a page to this file too.")]
 
@@ -115,7 +118,9 @@ async def _rehearse(loaded: Loaded, scenario: str, speed: float, output: Output)
     async with AsyncExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="rehearsal-", dir=loaded.config.data_dir))
         rehearsal = await stack.enter_async_context(
-            Rehearsal.start(scenario, directory=Path(folder), duration_s=total_s, speed=speed)
+            Rehearsal.start(
+                scenario, directory=Path(folder), duration_s=total_s, speed=speed, target=TargetOptions(itl_s=_ITL_S)
+            )
         )
         pool = await stack.enter_async_context(cards(rehearsal.clock, rehearsal.nvml_command))
         environment = Environment(

@@ -11,6 +11,21 @@ from soakd.errors import JournalError
 _NAME = "lock"
 
 
+def is_owned(directory: Path) -> bool:
+    """Whether a living process owns the data directory; a run left RUNNING without an owner was killed."""
+    try:
+        fd = os.open(directory / _NAME, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(fd)
+    return False
+
+
 class DirectoryLock:
     """Held from construction to ``release``. Raises JournalError that names the process holding it."""
 

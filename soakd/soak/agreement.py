@@ -10,6 +10,7 @@ from soakd.model import Finding, LimitResult, Outcome, Severity
 
 _SHARE = 0.02
 _SLACK = 5
+_LOST = "the server was restarted, or the end of the run was lost, and with it part of a count"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +96,14 @@ def _compare(
         side = "the server does not count them" if server is None else "no usage was reported to the client"
         return Check(what, client, server, unit, "unknown", side)
     if restarted:
-        return Check(what, client, server, unit, "unknown", "the server was restarted, which loses part of its count")
+        return Check(
+            what,
+            client,
+            server,
+            unit,
+            "unknown",
+            _LOST,
+        )
     slack = max(_SLACK if unit == "requests" else 200, _SHARE * client)
     if server > client + unsettled + slack:
         why = f"the server counted {server:,.0f} {what}, this run caused {client:,.0f}: something else uses the server"

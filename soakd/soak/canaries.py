@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from soakd.analysis.evidence import CanaryEvidence
 from soakd.load.canary import EXACT, GARBAGE_ONLY, CanaryResult, CanarySummary
 from soakd.model import Event, Severity, labels
@@ -15,9 +17,14 @@ def event_of(result: CanaryResult) -> Event | None:
     return Event(kind, result.at_ns, result.what, Severity.CRITICAL, labels(prompt=result.prompt_id))
 
 
-def evidence(summary: CanarySummary | None) -> CanaryEvidence:
+def evidence(summary: CanarySummary | None, events: Sequence[Event] = ()) -> CanaryEvidence:
+    """``events`` tell what the summary of a run that was killed can't: the answers that were wrong."""
     if summary is None:
-        return CanaryEvidence(why="no canaries were asked")
+        wrong = [e for e in events if e.kind in ("canary.mismatch", "canary.garbled")]
+        if not wrong:
+            return CanaryEvidence(why="no canaries were asked, or their count was lost with the run's end")
+        garbled = sum(e.kind == "canary.garbled" for e in wrong)
+        return CanaryEvidence("exact", len(wrong), len(wrong), garbled, 0, wrong[0].at_ns, wrong[0].what)
     first = summary.first_bad
     mode = {EXACT: "exact", GARBAGE_ONLY: "garbage_only"}.get(summary.mode, "off")
     return CanaryEvidence(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,8 +14,8 @@ from soakd.analysis.verdict import judge_run
 from soakd.journal.reader import JournalReader
 from soakd.journal.records import RunRecord
 from soakd.journal.writer import Journal
-from soakd.load.messages import Done
-from soakd.model import Finding, LimitResult, Outcome, RunState, Severity
+from soakd.load.messages import Done, Outage
+from soakd.model import Event, Finding, LimitResult, Outcome, RunState, Severity
 from soakd.report.charts import Charts
 from soakd.report.facts import Journal as JournalFacts
 from soakd.report.html import render_html
@@ -45,7 +46,8 @@ def conclude(facts: RunFacts, seen: Seen, reader: JournalReader, journal_facts: 
     window = Window(facts.run_id, facts.started_ns, facts.started_ns + int(seen.duration_s * 1e9))
     planned = facts.planned
     span = Span(planned.measured_from_s, min(planned.measured_from_s + planned.measured_s, window.duration_s))
-    load = load_evidence(seen.done, canaries.evidence(seen.done.canary if seen.done else None),
+    events = reader.events(run_id=facts.run_id, kind="canary")
+    load = load_evidence(seen.done, canaries.evidence(seen.done.canary if seen.done else None, events),
                          *decode_rates(reader, window, span))  # fmt: skip
     evidence = gather(
         reader, window, facts.planned, load, counters=_COUNTERS, intervals=facts.intervals, local=facts.target.local,
@@ -118,7 +120,7 @@ def count_both(evidence: RunEvidence, done: Done | None) -> agreement.Counted:
         achieved=done.total.concurrency if done else None,
         running_max=sum(running) if running else None,
         waiting_max=sum(waiting) if waiting else None,
-        restarted=bool(evidence.event("server.restart") or evidence.load.outages),
+        restarted=bool(evidence.event("server.restart") or evidence.load.outages or not evidence.load.complete),
     )
 
 
@@ -167,9 +169,25 @@ def finish(journal: Journal, seen: Seen, report: Report) -> None:
     journal.finish_run(report.run_id, state, report.outcome, seen.ended_ns, to_json_bytes(report))
 
 
+def outages_of(events: Sequence[Event]) -> tuple[Outage, ...]:
+    """The outages of a run from their events, where the load process could not tell them at the end."""
+    found: list[Outage] = []
+    for event in events:
+        url = dict(event.labels).get("url", "")
+        if event.kind == "load.outage":
+            found.append(Outage(url, event.at_ns, None, None, 0))
+        elif found and event.kind == "load.first_success":
+            found[-1] = replace(found[-1], first_success_ns=event.at_ns)
+        elif found and event.kind == "load.recovered":
+            found[-1] = replace(found[-1], recovered_ns=event.at_ns)
+    return tuple(found)
+
+
 def seen_of(reader: JournalReader, run: RunRecord) -> Seen:
     """What can still be told of a run that was killed, from what it left in the journal."""
     why = "soakd was killed; these are the totals of the windows that were kept"
-    done = totals(reader.blobs(WINDOW, run.id), why)
-    ended = run.ended_ns or run.started_ns
+    done, last_ns = totals(reader.blobs(WINDOW, run.id), why)
+    if done:
+        done = replace(done, outages=outages_of(reader.events(run_id=run.id, kind="load")))
+    ended = last_ns or run.ended_ns or run.started_ns
     return Seen(max(0.0, (ended - run.started_ns) / 1e9), ended, done, Ending(interrupted_by="killed"))

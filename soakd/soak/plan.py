@@ -8,7 +8,7 @@ import orjson
 from pydantic import ValidationError
 
 from soakd.clock import FastClock
-from soakd.config import Loaded, read_secret
+from soakd.config import Loaded, PluginConfig, read_secret
 from soakd.load.arrivals import Idle
 from soakd.load.canary import CanarySpec
 from soakd.load.prompts import PromptSpec
@@ -16,6 +16,7 @@ from soakd.load.spec import LoadSpec, Stage, TargetSpec, Timeouts
 from soakd.model import TargetInfo
 from soakd.registry import plugins
 
+_LEAST_REAL_S = 0.25
 _WARMUP = (300.0, 0.15)
 _IDLE_BEFORE = (30.0, 0.05)
 _IDLE_AFTER = (60.0, 0.05)
@@ -57,6 +58,12 @@ def phases(loaded: Loaded) -> Phases:
 def _share(bound: tuple[float, float], duration: float) -> float:
     most, share = bound
     return min(most, share * duration)
+
+
+def interval_of(entry: PluginConfig, speed: float) -> float:
+    """Seconds of clock time between readings of a collector. A rehearsal's fast clock would ask for more readings in
+    a real second than a machine can give, so that they are thinned to a few."""
+    return entry.interval_s if speed == 1.0 else max(entry.interval_s, _LEAST_REAL_S * speed)
 
 
 def stages(loaded: Loaded) -> tuple[Stage, ...]:

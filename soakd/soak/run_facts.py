@@ -18,7 +18,7 @@ from soakd.model import GpuIdentity, TargetInfo
 from soakd.report.facts import Host
 from soakd.soak.environment import Environment, boot_id, host_facts
 from soakd.soak.limits import limits_of
-from soakd.soak.plan import Phases, phases
+from soakd.soak.plan import Phases, interval_of, phases
 from soakd.soak.prepare import Prepared
 
 BLOB = "run.facts"
@@ -111,7 +111,12 @@ def run_facts(
         canary_prompts=config.canary.prompts if config.canary.enabled else 0,
         caps=prepared.caps,
         limits=limits_of(config.limits),
-        intervals={m.name: e.interval_s for e in loaded.collectors.values() if e.enabled for m in e.plugin.metrics},
+        intervals={
+            m.name: interval_of(e, environment.clock.speed)
+            for e in loaded.collectors.values()
+            if e.enabled
+            for m in e.plugin.metrics
+        },
         host=host_facts(),
         gpus=environment.cards,
         gpu_note=environment.gpu_note if prepared.info.local else "the target is on another host",

@@ -21,7 +21,7 @@ from soakd.schedule import Job, Runner
 from soakd.soak.canaries import event_of
 from soakd.soak.environment import Environment, boot_id
 from soakd.soak.feed import Feed
-from soakd.soak.plan import load_spec, phases
+from soakd.soak.plan import interval_of, load_spec, phases
 from soakd.soak.prepare import Prepared
 from soakd.soak.run_facts import BLOB as FACTS
 from soakd.soak.run_facts import RunFacts, run_facts
@@ -155,10 +155,10 @@ class Soak:
         self._journal.add_blob(FACTS, facts.run_id, facts.started_ns, facts.started_ns, 1, facts.to_json())
 
     def _jobs(self) -> tuple[Job, ...]:
-        environment = self._environment
+        environment, speed = self._environment, self._environment.clock.speed
         context = CollectorContext(environment.clock, environment.roots, environment.gpus, self._prepared.info)
         return tuple(
-            Job(name, entry.plugin.build(entry.options, context), entry.interval_s, entry.deadline_s)
+            Job(name, entry.plugin.build(entry.options, context), interval_of(entry, speed), entry.deadline_s)
             for name, entry in self._loaded.collectors.items()
             if entry.enabled
         )

@@ -42,22 +42,25 @@ def encode(window: Window) -> bytes:
     return _ADAPTER.dump_json(stored)
 
 
-def totals(blobs: Iterable[Blob], why: str) -> Done | None:
-    """The totals of the windows that were kept; None when there are none. ``why`` says why they are not the whole.
+def totals(blobs: Iterable[Blob], why: str) -> tuple[Done | None, int]:
+    """The totals of the windows that were kept (None when there are none) and the end of the last one, in ns.
+    ``why`` says why they are not the whole.
 
     Windows are merged one at a time, however many there are.
     """
     stages: dict[str, _Sum] = {}
     total = _Sum()
+    last_ns = 0
     for blob in blobs:
+        last_ns = max(last_ns, blob.to_ns)
         window = _ADAPTER.validate_json(blob.data)
         stages.setdefault(window.stage, _Sum()).add(window)
         if window.measured:
             total.add(window)
     if not stages:
-        return None
+        return None, last_ns
     parts = tuple(part.totals(name) for name, part in stages.items())
-    return Done(total.totals("total"), parts, (), _NOTHING, None, "", why, 0, None)
+    return Done(total.totals("total"), parts, (), _NOTHING, None, "", why, 0, None), last_ns
 
 
 class _Sum:
