@@ -14,7 +14,7 @@ import numpy as np
 
 from soakd.errors import JournalError
 from soakd.journal.codec import Rows, decode_rows, join_rows
-from soakd.journal.records import Blob, Buckets, Cursor, JournalSummary, RunRecord, SeriesKey
+from soakd.journal.records import Blob, Buckets, Cursor, JournalSummary, RunRecord, SeriesKey, SetAside
 from soakd.journal.rollup import Steps, decode_steps, gains, increases, merge, roll
 from soakd.journal.rows import (
     EVENT_COLUMNS,
@@ -217,6 +217,15 @@ class JournalReader:
         with self._snapshot():
             found = self._sql.execute("SELECT name, head, gaps FROM cursor ORDER BY name") if self._version > 1 else ()
             return tuple(cursor_from(row) for row in found)
+
+    def set_aside(self, sink: str | None = None, limit: int = 1000) -> tuple[SetAside, ...]:
+        """Lines that sinks refused for good, the newest ``limit`` in order."""
+        query = (
+            "SELECT sink, at_ns, reason, line FROM set_aside WHERE ?1 IS NULL OR sink = ?1 ORDER BY id DESC LIMIT ?2"
+        )
+        with self._snapshot():
+            found = self._sql.execute(query, (sink, limit)).fetchall() if self._version > 1 else []
+        return tuple(SetAside(str(name), int(at), str(why), str(line)) for name, at, why, line in reversed(found))
 
     def summary(self) -> JournalSummary:
         """Size, rows, cursors and their lag."""

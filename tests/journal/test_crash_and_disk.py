@@ -10,7 +10,6 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,6 +20,7 @@ from soakd.journal.schema import FILE_NAME
 from soakd.model import RunState
 from tests.support.journal_child import METRIC
 from tests.support.readings import T0, feed
+from tests.support.small_disk import small_disk
 
 CHILD = Path(__file__).parent.parent / "support" / "journal_child.py"
 
@@ -65,20 +65,6 @@ async def test_kill_9_loses_at_most_the_last_second(tmp_path: Path, seed: int) -
     check.close()
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """4 MiB of tmpfs, where this process may mount one."""
-    directory = tmp_path / "disk"
-    directory.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(directory)], check=False, capture_output=True
-    )
-    if mounted.returncode:
-        pytest.skip(f"can't mount a tmpfs here: {mounted.stderr.decode().strip()}")
-    yield directory
-    subprocess.run(["umount", "-l", str(directory)], check=True)
-
-
 async def fill(journal: Journal) -> None:
     for batch in feed(5000):
         journal.add(batch, "r1")
@@ -86,10 +72,15 @@ async def fill(journal: Journal) -> None:
 
 
 @pytest.mark.integration
-async def test_a_full_disk_is_named_and_writing_goes_on_when_there_is_room_again(small_disk: Path) -> None:
-    ballast = small_disk / "ballast"
+async def test_a_full_disk_is_named_and_writing_goes_on_when_there_is_room_again(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk") as disk:
+        await _fill_and_free(disk)
+
+
+async def _fill_and_free(disk: Path) -> None:
+    ballast = disk / "ballast"
     ballast.write_bytes(bytes(2**20))
-    journal = Journal.open(small_disk, queue_limit=10_000)
+    journal = Journal.open(disk, queue_limit=10_000)
     journal.start_run(RunRecord("r1", T0, RunState.RUNNING))
     with pytest.raises(JournalFullError, match="is full"):
         await fill(journal)
@@ -98,12 +89,12 @@ async def test_a_full_disk_is_named_and_writing_goes_on_when_there_is_room_again
     stats = journal.stats()
     assert stats.queue_depth <= 10_000
     assert stats.dropped > 0
-    with JournalReader(small_disk) as reader:
+    with JournalReader(disk) as reader:
         assert sum(series.count for series in reader.series()) == stats.rows
     ballast.unlink()
     await _flush_in_the_end(journal)
     assert journal.failure is None
-    with JournalReader(small_disk) as reader:
+    with JournalReader(disk) as reader:
         (event,) = reader.events(kind="journal.recovered")
     assert dict(event.attrs)["lost"] == str(stats.dropped)
     await journal.close()
