@@ -63,8 +63,9 @@ class LoadDriver:
     stopped, and the load ends with what was collected. ``close`` may be called at any time and ends the processes.
     """
 
-    def __init__(self, command: Sequence[str] = COMMAND) -> None:
+    def __init__(self, command: Sequence[str] = COMMAND, silent_s: float = _SILENT_S) -> None:
         self._command = command
+        self._silent_s = silent_s
         self._workers: list[WorkerProcess] = []
         self._readers: list[asyncio.Task[None]] = []
         self._heard: asyncio.Queue[_Heard] = asyncio.Queue(_QUEUE)
@@ -98,6 +99,11 @@ class LoadDriver:
             self._readers.append(asyncio.create_task(self._listen(number, worker)))
 
     @property
+    def worker_pids(self) -> tuple[int, ...]:
+        """The workers' process ids, so that their cost is not taken for the server's or the owner's."""
+        return tuple(worker.pid for worker in self._workers)
+
+    @property
     def origin_ns(self) -> int:
         """The clock's wall time at which the first stage began."""
         return self._clock.wall_ns(self._clock.origin_ns)
@@ -112,7 +118,7 @@ class LoadDriver:
                 async with asyncio.timeout(self._patience()):
                     heard = await self._heard.get()
             except TimeoutError:
-                for number in run.silent(_SILENT_S) if self._stop_by is None else run.alive:
+                for number in run.silent(self._silent_s) if self._stop_by is None else run.alive:
                     self._workers[number].kill()
                 continue
             for message in run.take(heard):
@@ -135,7 +141,7 @@ class LoadDriver:
         self._workers, self._readers = [], []
 
     def _patience(self) -> float:
-        return _SILENT_S if self._stop_by is None else max(0.0, self._stop_by - time.monotonic())
+        return self._silent_s if self._stop_by is None else max(0.0, self._stop_by - time.monotonic())
 
     async def _listen(self, number: int, worker: WorkerProcess) -> None:
         why = ""
@@ -161,6 +167,7 @@ class _Run:
         self._last_heard = dict.fromkeys(range(workers), time.monotonic())
         self._workers = workers
         self._finished: set[int] = set()
+        self._faults: dict[int, str] = {}
         self._stopped = False
         self._rss = 0
         self.alive = set(range(workers))
@@ -181,7 +188,8 @@ class _Run:
             case CanaryPart() if self._judge is not None:
                 return [self._judge.judge(CanaryAnswer(report.prompt_id, report.at_ns, report.text))]
             case Fault():
-                return [self._event("load.worker_fault", report.message)]
+                self._faults[number] = report.message
+                return []
             case Ended():
                 self._finished.add(number)
                 self._stopped = self._stopped or report.stopped
@@ -203,7 +211,7 @@ class _Run:
         self.alive.discard(number)
         out: list[Message] = [*self._merger.drop(number)]
         if number not in self._finished:
-            what = f"load worker {number + 1} of {self._workers} died ({why})"
+            what = f"load worker {number + 1} of {self._workers} died: {self._faults.get(number, why)}"
             self.died.append(what)
             out.append(self._event("load.worker_died", what, Severity.CRITICAL))
         return out

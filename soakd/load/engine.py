@@ -233,6 +233,6 @@ def _tally(stage: int, meter: Meter) -> Tally:
 
 def _replica_tick(second: Second) -> ReplicaTick:
     return ReplicaTick(
-        second.completed, second.failed, second.down, second.retried, second.first_down_ns, second.first_success_ns,
-        second.last_success_ns, second.back_ns, second.why, second.e2e.encode(),
+        second.completed, second.failed, second.down, second.retried, second.first_down_ns, second.back_ns,
+        second.why, second.e2e.encode(),
     )  # fmt: skip

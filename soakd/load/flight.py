@@ -19,19 +19,17 @@ _NO_USAGE = Usage(None, None)
 
 
 class Second:
-    """What the last real second brought for one replica. ``back_ns`` is the first success after the first failure."""
+    """What the last real second brought for one replica. ``back_ns`` is the first success of a
+    request that was sent after a failure."""
 
     __slots__ = (
-        "back_ns", "completed", "down", "e2e", "failed", "first_down_ns", "first_success_ns", "last_success_ns",
-        "retried", "why",
+        "back_ns", "completed", "down", "e2e", "failed", "first_down_ns", "retried", "why",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.completed = self.failed = self.down = self.retried = 0
         self.first_down_ns: int | None = None
-        self.first_success_ns: int | None = None
         self.back_ns: int | None = None
-        self.last_success_ns: int | None = None
         self.why = ""
         self.e2e = Histogram()
 
@@ -65,6 +63,7 @@ class Flight:
         self.offered = self.started = self.completed = self.failed = self.dropped = self.tokens_out = 0
         self.ttft_second = Histogram()
         self.seconds = [Second() for _ in range(self._replicas)]
+        self._down_since: list[int | None] = [None] * self._replicas
         self._now_meter = self.meter(0)
         self.quiet = asyncio.Event()
         self.quiet.set()
@@ -213,6 +212,8 @@ class Flight:
         second.failed += 1
         if exchange.error in DOWN or exchange.status in (502, 504):
             second.down += 1
+        if self._down_since[exchange.replica] is None:
+            self._down_since[exchange.replica] = end
         if second.first_down_ns is None:
             second.first_down_ns = self.clock.wall_ns(end)
             second.why = f"{label}: {exchange.detail}"[:200]
@@ -254,11 +255,12 @@ class Flight:
         self.ttft_second.record(first - due)
         second.completed += 1
         second.e2e.record(end - due)
-        second.last_success_ns = self.clock.wall_ns(end)
-        if second.first_success_ns is None:
-            second.first_success_ns = second.last_success_ns
-        if second.first_down_ns is not None and second.back_ns is None:
-            second.back_ns = second.last_success_ns
+        down = self._down_since[exchange.replica]
+        if down is not None and sent > down:
+            # an answer that was under way when the others were lost does not mean that the server is back
+            self._down_since[exchange.replica] = None
+            if second.back_ns is None:
+                second.back_ns = self.clock.wall_ns(end)
 
     def _record(self, exchange: Exchange, end: int) -> Record:
         due, usage = exchange.due, exchange.usage or _NO_USAGE

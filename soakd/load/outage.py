@@ -21,7 +21,8 @@ _SHORTEST, _LONGEST = 5, 60
 @dataclass(frozen=True, slots=True)
 class Second:
     """One real second of one replica, over all workers. ``down`` counts the failures of a server that is not there;
-    ``back_ns`` is the first success after ``first_down_ns`` (the first failure of any class)."""
+    ``first_down_ns`` is the first failure of any class, ``back_ns`` the first success of a request that was sent
+    after a failure."""
 
     at_ns: int
     completed: int
@@ -29,7 +30,6 @@ class Second:
     down: int
     retried: int = 0
     first_down_ns: int | None = None
-    first_success_ns: int | None = None
     back_ns: int | None = None
     why: str = ""
     e2e: Histogram = field(default_factory=Histogram)
@@ -126,9 +126,9 @@ class OutageTracker:
         outage.retried += second.retried
         if outage.first_success_ns is None:
             outage.lost += second.failed
-            if second.first_success_ns is None:
+            if second.back_ns is None:
                 return []
-            return self._answered(outage, second.first_success_ns)
+            return self._answered(outage, second.back_ns)
         if second.down and not second.completed:
             # it went away again before it was back in full: one outage, not two
             outage.first_success_ns = None

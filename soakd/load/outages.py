@@ -82,7 +82,6 @@ def _second(ticks: list[ReplicaTick], at_ns: int) -> Second:
         down=sum(t.down for t in ticks),
         retried=sum(t.retried for t in ticks),
         first_down_ns=min((t.first_down_ns for t in ticks if t.first_down_ns is not None), default=None),
-        first_success_ns=min((t.first_success_ns for t in ticks if t.first_success_ns is not None), default=None),
         back_ns=min((t.back_ns for t in ticks if t.back_ns is not None), default=None),
         why=next((t.why for t in ticks if t.why), ""),
         e2e=Histogram.merged(Histogram.decode(t.e2e) for t in ticks),

@@ -27,15 +27,13 @@ class Ready:
 @dataclass(frozen=True, slots=True)
 class ReplicaTick:
     """One replica in one real second. Times are clock wall nanoseconds, None when there was no such thing;
-    ``back_ns`` is the first success after the first failure."""
+    ``back_ns`` is the first success of a request that was sent after a failure."""
 
     completed: int
     failed: int
     down: int
     retried: int
     first_down_ns: int | None
-    first_success_ns: int | None
-    last_success_ns: int | None
     back_ns: int | None
     why: str
     e2e: Base64Bytes

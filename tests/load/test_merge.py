@@ -59,7 +59,7 @@ def part(index: int, stage: int, *tallies: Tally, records: bytes = b"", draining
 def tick(second: int, completed: int, stage: int = 1) -> TickPart:
     e2e = Histogram()
     e2e.record(100_000_000)
-    replica = ReplicaTick(1, 0, 0, 0, None, None, None, None, "", e2e.encode())
+    replica = ReplicaTick(1, 0, 0, 0, None, None, "", e2e.encode())
     return TickPart(second, stage, completed, completed, completed, 0, 0, 5, 2, 0, 0.001, e2e.encode(), (replica,))
 
 

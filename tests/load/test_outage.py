@@ -13,12 +13,12 @@ def e2e(ms: int, times: int) -> Histogram:
 
 
 def good(at: int, completed: int = 20, ms: int = 100) -> Second:
-    return Second(at * S, completed, 0, 0, first_success_ns=(at - 1) * S + 1, e2e=e2e(ms, completed))
+    return Second(at * S, completed, 0, 0, back_ns=(at - 1) * S + 1, e2e=e2e(ms, completed))
 
 
 def dead(at: int, failed: int = 8, completed: int = 0) -> Second:
     return Second(at * S, completed, failed, failed, first_down_ns=(at - 1) * S + S // 4, why="connect: refused",
-                  first_success_ns=(at - 1) * S if completed else None, e2e=e2e(100, completed))  # fmt: skip
+                  e2e=e2e(100, completed))  # fmt: skip
 
 
 def play(tracker: OutageTracker, seconds: list[Second]) -> list[Change]:
@@ -42,7 +42,7 @@ def test_an_outage_has_start_first_success_recovery_and_its_losses() -> None:
 def test_an_outage_within_one_second_is_seen() -> None:
     tracker = OutageTracker()
     play(tracker, [good(n) for n in range(1, 31)])
-    lost = Second(31 * S, 4, 8, 8, first_down_ns=30 * S + 5, first_success_ns=30 * S, back_ns=31 * S - 7, why="reset")
+    lost = Second(31 * S, 4, 8, 8, first_down_ns=30 * S + 5, back_ns=31 * S - 7, why="reset")
     assert [c.step for c in tracker.step(lost)] == [Step.STARTED, Step.ANSWERED]
     assert tracker.outages[0].first_success_ns == 31 * S - 7
 
