@@ -227,7 +227,7 @@ def load_config(path: Path | None, *, profile: str | None = None, sets: Mapping[
     return Loaded(
         config,
         source,
-        _plugin_section(source, "collectors", config.collectors, every=True),
+        _plugin_section(source, "collectors", _collectors(config), every=True),
         _plugin_section(source, "sinks", config.sinks),
         _plugin_section(source, "notifiers", config.notifiers),
     )
@@ -247,6 +247,23 @@ def read_secret(env: str | None, file: Path | None, what: str) -> str | None:
             reason = error.strerror or str(error)
             raise ConfigError([Problem(str(file), None, "", reason, f"it should hold the {what}")]) from None
     return None
+
+
+def _collectors(config: Config) -> Mapping[str, Mapping[str, object]]:
+    """The configured collectors, with what follows from the rest of the file where they don't say it themselves."""
+    target = config.target
+    metrics: dict[str, object] = {"verify_tls": target.verify_tls}
+    if target.metrics_url:
+        metrics["urls"] = [target.metrics_url.removesuffix("/metrics")]
+    elif target.replicas and target.url:
+        metrics["urls"] = [target.url, *target.replicas]
+    if target.api_key_env:
+        metrics["api_key_env"] = target.api_key_env
+    if target.ca_file:
+        metrics["ca_file"] = str(target.ca_file)
+    known = dict(config.collectors)
+    known["server_metrics"] = {**metrics, **known.get("server_metrics", {})}
+    return known
 
 
 def _mapping(source: Source, data: Mapping[str, object], key: str) -> Mapping[str, object]:

@@ -37,12 +37,12 @@ def journal(config: CONFIG = None, directory: DATA_DIR = None, as_json: JSON = F
 
 
 def _lines(found: JournalSummary) -> tuple[tuple[str, str], ...]:
-    sealed = found.sealed_rows
-    per_sample = f" ({found.sealed_bytes / sealed:.1f} bytes each)" if sealed else ""
+    rows = found.hot_rows + found.sealed_rows
+    each = f" ({found.used_bytes / rows:.1f} bytes a reading, all in all)" if rows else ""
     return (
         ("file", f"{found.path} (schema {found.schema})"),
-        ("size", f"{format_bytes(found.file_bytes)}, {format_bytes(found.used_bytes)} of it in use"),
-        ("raw readings", f"{found.hot_rows:,} hot, {sealed:,} sealed{per_sample}"),
+        ("size", f"{format_bytes(found.file_bytes)}, {format_bytes(found.used_bytes)} of it in use{each}"),
+        ("raw readings", f"{found.hot_rows:,} hot, {found.sealed_rows:,} sealed"),
         ("roll-ups", f"{found.rollup_buckets:,} steps"),
         ("events", f"{found.events:,}, findings {found.findings:,}, runs {found.runs:,}"),
         ("oldest raw", iso(found.oldest_raw_ns) if found.oldest_raw_ns else "none"),
