@@ -99,8 +99,11 @@ async def run_long_context(
             lengths = await ask_lengths(plan, base.prompts.table, base.seed, ask, on_length)
     finally:
         if driver is not None and task is not None:
-            await driver.stop()
-            await task
+            try:
+                await driver.stop()
+                await task
+            finally:
+                await driver.close()
     return background.joined(summarise(lengths))
 
 

@@ -145,6 +145,7 @@ class Driver(Protocol):
     async def start(self, spec: LoadSpec) -> None: ...
     def messages(self) -> AsyncIterator[Message]: ...
     async def stop(self, grace_s: float = 2.0) -> None: ...
+    async def close(self) -> None: ...
 
 
 async def run_sweep(
@@ -179,14 +180,17 @@ async def _measure(load: float, plan: SweepPlan, base: LoadSpec, driver: Driver)
     done: Done | None = None
     stopping = False
     await driver.start(step_spec(load, plan, base))
-    async for message in driver.messages():
-        if isinstance(message, Window) and not stopping:
-            windows.append(message)
-            if enough(windows, plan):
-                stopping = True
-                await driver.stop()
-        elif isinstance(message, Done):
-            done = message
+    try:
+        async for message in driver.messages():
+            if isinstance(message, Window) and not stopping:
+                windows.append(message)
+                if enough(windows, plan):
+                    stopping = True
+                    await driver.stop()
+            elif isinstance(message, Done):
+                done = message
+    finally:
+        await driver.close()
     return judge_step(load, windows, plan, "" if done else "the load ended early")
 
 

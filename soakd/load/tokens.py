@@ -64,32 +64,44 @@ class _Asker:
         body = {"model": self.info.model, "messages": _plain(messages), "add_generation_prompt": True}
         return _length(await self.fields("/tokenize", body))
 
+    async def llamacpp_plain(self, messages: Sequence[Message]) -> int:
+        return _length(await self.fields("/tokenize", {"content": _joined(messages), "add_special": True}))
+
+    async def vllm_plain(self, messages: Sequence[Message]) -> int:
+        return _length(await self.fields("/tokenize", {"model": self.info.model, "prompt": _joined(messages)}))
+
+    async def usage_plain(self, messages: Sequence[Message]) -> int:
+        body = {"model": self.info.model, "prompt": _joined(messages), "max_tokens": 1}
+        return _used(await self.fields("/v1/completions", body))
+
     async def usage_chat(self, messages: Sequence[Message]) -> int:
         body = {"model": self.info.model, "messages": _plain(messages), "max_tokens": 1}
-        usage = (await self.fields("/v1/chat/completions", body)).get("usage")
-        count = usage.get("prompt_tokens") if isinstance(usage, dict) else None
-        if not isinstance(count, int) or count <= 0:
-            raise _NotThere("answers carry no usage")
-        return count
+        return _used(await self.fields("/v1/chat/completions", body))
 
 
-async def calibrate(access: Access, info: TargetInfo) -> TokenTable:
-    """Measure, by the best way the server offers. Raises TargetError only when the server can't be reached at all."""
+async def calibrate(access: Access, info: TargetInfo, *, adapter: str = "openai_chat") -> TokenTable:
+    """Measure, by the best way the server offers; an ``adapter`` other than chat sends text without a template.
+
+    Raises TargetError only when the server can't be reached at all.
+    """
+    chat = adapter == "openai_chat"
     async with access.session() as session:
         asker = _Asker(session, access, info)
         tried: list[str] = []
         if info.kind in ("llamacpp", "vllm", "sglang"):
-            count = (asker.llamacpp_text, asker.llamacpp_chat)
-            if info.kind != "llamacpp":
-                count = (asker.vllm_text, asker.vllm_chat)
+            if info.kind == "llamacpp":
+                count_text, whole = asker.llamacpp_text, asker.llamacpp_chat if chat else asker.llamacpp_plain
+            else:
+                count_text, whole = asker.vllm_text, asker.vllm_chat if chat else asker.vllm_plain
             try:
                 async with asyncio.timeout(_ENDPOINT_WITHIN_S):
-                    return await by_endpoint(*count, context_tokens=info.context_tokens)
+                    return await by_endpoint(count_text, whole, context_tokens=info.context_tokens)
             except (_NotThere, TimeoutError) as error:
                 tried.append(str(error) or f"/tokenize took over {_ENDPOINT_WITHIN_S:.0f} s")
         if info.kind != "vllm_generate":
             try:
-                table = await by_usage(asker.usage_chat, context_tokens=info.context_tokens)
+                ask_usage = asker.usage_chat if chat else asker.usage_plain
+                table = await by_usage(ask_usage, context_tokens=info.context_tokens)
             except _NotThere as error:
                 tried.append(str(error))
             else:
@@ -191,6 +203,19 @@ def _length(fields: dict[str, object]) -> int:
     if isinstance(tokens, list):
         return len(tokens)
     raise _NotThere("POST /tokenize gives no tokens")
+
+
+def _used(fields: dict[str, object]) -> int:
+    usage = fields.get("usage")
+    count = usage.get("prompt_tokens") if isinstance(usage, dict) else None
+    if not isinstance(count, int) or count <= 0:
+        raise _NotThere("answers carry no usage")
+    return count
+
+
+def _joined(messages: Sequence[Message]) -> str:
+    """As the adapters without a chat template send them."""
+    return "\n\n".join(m.content for m in messages)
 
 
 def _plain(messages: Sequence[Message]) -> list[dict[str, str]]:

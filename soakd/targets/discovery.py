@@ -91,11 +91,15 @@ async def check_generation(
     info: TargetInfo,
     clock: Clock,
     *,
+    adapter: str = "openai_chat",
     extra: Mapping[str, object] | None = None,
     timeout_s: float = 60.0,
 ) -> GenerationCheck:
-    """One short generation, as a start check. Raises TargetError when the server does not generate."""
-    path, body = _check_request(info)
+    """One short generation by the protocol that the load will use, as a start check.
+
+    Raises TargetError when the server does not generate.
+    """
+    path, body = _check_request(info, adapter)
     began = clock.monotonic_ns()
     async with access.session() as session:
         answer = await ask(session, access, path, body | dict(extra or {}), timeout_s=timeout_s)
@@ -111,28 +115,36 @@ async def check_generation(
     return check
 
 
-def _check_request(info: TargetInfo) -> tuple[str, dict[str, object]]:
-    if info.kind == "vllm_generate":
-        return "/generate", {"prompt": _CHECK_PROMPT, "max_tokens": _CHECK_TOKENS}
+def _check_request(info: TargetInfo, adapter: str) -> tuple[str, dict[str, object]]:
+    prompt: dict[str, object] = {"prompt": _CHECK_PROMPT, "max_tokens": _CHECK_TOKENS}
+    match adapter:
+        case "vllm_generate":
+            return "/generate", prompt
+        case "llamacpp":
+            return "/completion", {"prompt": _CHECK_PROMPT, "n_predict": _CHECK_TOKENS}
+        case "openai_completions":
+            return "/v1/completions", {"model": info.model, **prompt}
     messages = [{"role": "user", "content": _CHECK_PROMPT}]
     return "/v1/chat/completions", {"model": info.model, "messages": messages, "max_tokens": _CHECK_TOKENS}
 
 
 def _generated(answer: Answer, took_s: float) -> GenerationCheck | None:
     fields = answer.fields()
-    texts = fields.get("text")
+    texts, choice = fields.get("text"), _first(fields.get("choices"))
     if isinstance(texts, list) and texts:
         return GenerationCheck(str(texts[0]), took_s, None, None, None)
-    choice = _first(fields.get("choices"))
-    message = choice.get("message")
+    if isinstance(fields.get("content"), str):
+        counts = (_int(fields.get("tokens_evaluated")), _int(fields.get("tokens_predicted")))
+        return GenerationCheck(str(fields["content"]), took_s, *counts, None)
+    message = choice.get("message", choice if "text" in choice else None)
     if not isinstance(message, dict):
         return None
-    parts = (message.get("content"), message.get("reasoning_content"), message.get("reasoning"))
+    parts = (message.get(name) for name in ("reasoning_content", "reasoning", "content", "text"))
     usage = fields.get("usage")
-    counts: Mapping[str, object] = usage if isinstance(usage, dict) else {}
+    told: Mapping[str, object] = usage if isinstance(usage, dict) else {}
     reason = choice.get("finish_reason")
     text = "".join(p for p in parts if isinstance(p, str))
-    used = (_int(counts.get("prompt_tokens")), _int(counts.get("completion_tokens")))
+    used = (_int(told.get("prompt_tokens")), _int(told.get("completion_tokens")))
     return GenerationCheck(text, took_s, *used, str(reason) if reason else None)
 
 

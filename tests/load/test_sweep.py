@@ -7,8 +7,10 @@ from xml.etree import ElementTree
 
 import pytest
 
+from soakd.demo.launch import DemoServer
 from soakd.load import sweep_report
 from soakd.load.arrivals import Closed, Open
+from soakd.load.driver import LoadDriver
 from soakd.load.messages import Counts, Done, Histograms, Message, SelfCheck, StageTotals, Window
 from soakd.load.prompts import ASSUMED, make_spec
 from soakd.load.spec import LoadSpec, TargetSpec
@@ -63,6 +65,9 @@ class FakeDriver:
         yield done()
 
     async def stop(self, grace_s: float = 2.0) -> None:
+        self.stopped = True
+
+    async def close(self) -> None:
         self.stopped = True
 
 
@@ -198,3 +203,25 @@ async def test_a_sweep_without_a_result_says_so() -> None:
     assert "no knee: fewer than three loads could be judged" in text
     assert "the sweep ended early: every request failed at 1" in text
     assert sweep_report.svg(state) == ""
+
+
+@pytest.mark.integration
+@pytest.mark.asyncio(loop_scope="session")
+async def test_a_real_server_is_swept(llama_server: DemoServer) -> None:
+    """Steps cut to a few seconds: that each is measured and counted, not where the knee is."""
+    answers = {"answer": {"low": 32, "high": 32}, "bands": [{"share": 1, "low": 64, "high": 128}]}
+    base = LoadSpec(
+        TargetSpec((llama_server.url,), model=llama_server.model), (), make_spec("mixture", answers), workers=1
+    )
+    plan = SweepPlan(last=4, min_step_s=2, max_step_s=4, window_s=1)
+    seen: list[float] = []
+
+    async def note(state: SweepState) -> None:
+        seen.append(state.steps[-1].load)
+
+    state = await run_sweep(SweepState(plan), base, LoadDriver, note)
+    assert seen[0] == 1
+    assert seen == [s.load for s in state.steps]
+    assert [s for s in state.steps if s.requests < 1 or s.failed] == []
+    assert all(s.concurrency == pytest.approx(s.load, rel=0.1) for s in state.steps)
+    assert SweepState.from_json(state.to_json()) == state

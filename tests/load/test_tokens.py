@@ -99,3 +99,7 @@ async def test_llamacpp_lengths_are_exact(llama_server: DemoServer) -> None:
             assert await asker.usage_chat(prompt.messages) == prompt.expected_tokens
         fitted: TokenTable = await by_usage(asker.usage_chat, context_tokens=info.context_tokens)
     assert fitted.tokens_per_byte == pytest.approx(table.tokens_per_byte, rel=0.1)
+    plain = await calibrate(access, info, adapter="openai_completions")
+    assert (plain.method, plain.error_ratio, plain.template_tokens) == ("endpoint", 0, 0)
+    for adapter in ("openai_chat", "openai_completions", "llamacpp"):
+        assert (await check_generation(access, info, RealClock(), adapter=adapter)).completion_tokens == 8

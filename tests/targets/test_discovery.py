@@ -12,7 +12,7 @@ from soakd.errors import TargetError
 from soakd.model import TargetInfo
 from soakd.ports import Roots
 from soakd.targets.access import Access
-from soakd.targets.discovery import Hints, check_generation, identify
+from soakd.targets.discovery import GenerationCheck, Hints, check_generation, identify
 
 MODELS = "/v1/models"
 
@@ -187,10 +187,15 @@ async def test_but_not_for_ever(tmp_path: Path) -> None:
 INFO = TargetInfo("http://x", "vllm", "q")
 
 
-async def generated(body: object, info: TargetInfo = INFO) -> object:
-    path = "/generate" if info.kind == "vllm_generate" else "/v1/chat/completions"
+async def generated(body: object, adapter: str = "openai_chat") -> GenerationCheck:
+    path = {
+        "openai_chat": "/v1/chat/completions",
+        "openai_completions": "/v1/completions",
+        "vllm_generate": "/generate",
+        "llamacpp": "/completion",
+    }[adapter]
     async with running(FakeServer({path: body})) as url:
-        return await check_generation(Access.to(url), info, SteppedClock())
+        return await check_generation(Access.to(url), INFO, SteppedClock(), adapter=adapter)
 
 
 def chat(usage: dict[str, int] | None = None, **message: str | None) -> dict[str, object]:
@@ -199,12 +204,21 @@ def chat(usage: dict[str, int] | None = None, **message: str | None) -> dict[str
 
 async def test_one_short_generation() -> None:
     check = await generated(chat({"prompt_tokens": 9, "completion_tokens": 8}, content="Hello."))
-    assert check.text == "Hello."  # type: ignore[attr-defined]
-    assert check.completion_tokens == 8  # type: ignore[attr-defined]
+    assert (check.text, check.prompt_tokens, check.completion_tokens) == ("Hello.", 9, 8)
     thinking = await generated(chat(None, content=None, reasoning_content="Let me think"))
-    assert thinking.text == "Let me think"  # type: ignore[attr-defined]
-    old = await generated({"text": ["Say hello. Hello"]}, TargetInfo("http://x", "vllm_generate", ""))
-    assert old.text == "Say hello. Hello"  # type: ignore[attr-defined]
+    assert thinking.text == "Let me think"
+
+
+@pytest.mark.parametrize(
+    ("adapter", "body"),
+    [
+        ("vllm_generate", {"text": ["Say hello. Hello"]}),
+        ("openai_completions", {"choices": [{"text": "Say hello. Hello", "finish_reason": "length"}]}),
+        ("llamacpp", {"content": "Say hello. Hello", "tokens_predicted": 8}),
+    ],
+)
+async def test_each_protocol_generates(adapter: str, body: object) -> None:
+    assert (await generated(body, adapter)).text == "Say hello. Hello"
 
 
 @pytest.mark.parametrize(
