@@ -24,8 +24,9 @@ THROTTLE_IDLE, THROTTLE_POWER_CAP = 0x1, 0x4
 
 _POWER_OFF_W, _POWER_IDLE_W, _POWER_BUSY_W = 24.0, 43.0, 228.0
 _AMBIENT_C = 27.0
-_POLES = ((14.0, 0.115), (420.0, 0.080))
-"""(time constant in seconds, C per W): a fast and a slow pole, in the ranges seen on air-cooled cards."""
+_POLES = ((10.0, 0.170), (200.0, 0.020))
+"""(time constant in seconds, C per W): a fast pole and a weak slow one, as measured cards have them, but slower than a
+water-cooled card's."""
 _MEMORY_ABOVE_CORE_C = 6.0
 _BASE_PAGES = 12_700
 _CONTEXT_PAGES = 5
@@ -34,7 +35,7 @@ _POOL_JUMPS = ((3.0, 350), (9.0, 180), (24.0, 120), (46.0, 64), (80.0, 48), (130
 """(seconds of work, pages): the course measured on a serving process, 99 % after 282 s."""
 _POOL_FULL_S = 3600.0
 """A run shorter than this warms up in proportion, so that it has a settled part to be judged."""
-_POWER_WANDER_W = 7.0
+_POWER_WANDER_W, _WANDER_PERIODS_S = 6.0, (45.0, 600.0)
 _BYTES_PER_S = (38e6, 21e6)
 _WRAP = 2**32
 
@@ -195,7 +196,7 @@ def _traits(seed: int, index: int) -> _Traits:
         base_pages=_BASE_PAGES + (96 if index == 0 else 0) + rng.randrange(24),
         jumps=tuple((at * rng.uniform(0.9, 1.1), int(size * rng.uniform(0.8, 1.25))) for at, size in _POOL_JUMPS),
         warmer_c=rng.uniform(-1.0, 1.5),
-        ripple=Waves.random(f"{seed}/{index}/power", _POWER_WANDER_W, 2.5, 240.0),
+        ripple=Waves.random(f"{seed}/{index}/power", _POWER_WANDER_W, *_WANDER_PERIODS_S),
         energy_before_j=rng.uniform(1e8, 9e8),
         power_cap_s=rng.uniform(2.0, 40.0),
         corrected_before=rng.randrange(2, 30),
