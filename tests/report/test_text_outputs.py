@@ -58,11 +58,15 @@ def test_any_report_fits_any_terminal(name: str, width: int) -> None:
 
 
 def test_the_terminal_obeys_no_escape_and_no_markup_of_others() -> None:
-    text = terminal(replace(samples.hostile(), why="[bold]x[/bold] [link=http://evil]y[/link]"), color=True)
+    markup = "[bold]x[/bold] [link=http://evil]y[/link] [/]"
+    report = samples.hostile()
+    limits = (replace(report.limits[0], name=markup, why=markup),)
+    findings = (replace(report.findings[0], title=markup, detail=markup),)
+    text = terminal(replace(report, why=markup, limits=(*report.limits, *limits), findings=findings), 200, color=True)
     assert set(re.findall(r"\x1b\[[\d;]*(.)", text)) <= {"m"}
     assert "\x1b]" not in text
     assert not re.search("[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f-\x9f\u202e\ud800-\udfff]", text)
-    assert "[bold]x[/bold]" in text
+    assert text.count("[bold]x[/bold]") == 5
 
 
 def test_simulated_is_said_in_every_output() -> None:
