@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 _SHORTEST = 24
+_JUDGED_EACH_END = 2000
 _LONGEST_PERIOD = 64
 _REPEATED_AT_LEAST = 0.5
 _REPEATED_ABOVE_NORMAL = 0.3
@@ -38,8 +39,11 @@ class TextStats:
 
 
 def text_stats(text: str, mean_logprob: float | None = None) -> TextStats:
-    """Figures of one answer. A replacement character at the very end is left out: the answer was cut there."""
+    """Figures of one answer (of both ends of a long one). A replacement character at the very end is left out: the
+    answer was cut there."""
     body = text.rstrip("\ufffd")
+    if len(body) > 2 * _JUDGED_EACH_END:
+        body = body[:_JUDGED_EACH_END] + body[-_JUDGED_EACH_END:]
     length = len(body)
     if not length:
         return TextStats(len(text), 0.0, 1.0 if text else 0.0, 0.0, 0.0, (0.0,) * len(_CLASSES), mean_logprob)
