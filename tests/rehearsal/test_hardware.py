@@ -72,7 +72,7 @@ def test_temperature_follows_power_with_a_delay() -> None:
     before, soon, late, later = (source.at(t).temperature_c for t in (-1, 20, 2400, 4800))
     assert 30 < before < 42
     assert before + 10 < soon < late - 5
-    assert late == pytest.approx(later, abs=1.5)
+    assert late == pytest.approx(later, abs=3.5), "what the load swings"
     assert 65 < late < 78
 
 
