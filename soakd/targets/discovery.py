@@ -91,11 +91,11 @@ async def check_generation(
     info: TargetInfo,
     clock: Clock,
     *,
-    adapter: str = "openai_chat",
+    adapter: str = "auto",
     extra: Mapping[str, object] | None = None,
     timeout_s: float = 60.0,
 ) -> GenerationCheck:
-    """One short generation by the protocol that the load will use, as a start check.
+    """One short generation by the protocol that the load will use (``auto``: chat, or that of vLLM's older server).
 
     Raises TargetError when the server does not generate.
     """
@@ -117,10 +117,10 @@ async def check_generation(
 
 def _check_request(info: TargetInfo, adapter: str) -> tuple[str, dict[str, object]]:
     prompt: dict[str, object] = {"prompt": _CHECK_PROMPT, "max_tokens": _CHECK_TOKENS}
-    match adapter:
+    match info.kind if adapter == "auto" else adapter:
         case "vllm_generate":
             return "/generate", prompt
-        case "llamacpp":
+        case "llamacpp" if adapter != "auto":
             return "/completion", {"prompt": _CHECK_PROMPT, "n_predict": _CHECK_TOKENS}
         case "openai_completions":
             return "/v1/completions", {"model": info.model, **prompt}

@@ -234,3 +234,14 @@ async def test_a_server_that_does_not_generate(body: object, message: str) -> No
     with pytest.raises(TargetError) as caught:
         await generated(body)
     assert message in str(caught.value)
+
+
+async def test_without_a_protocol_the_kind_of_server_decides() -> None:
+    for kind, path, body in (
+        ("vllm_generate", "/generate", {"text": ["Hello"]}),
+        ("llamacpp", "/v1/chat/completions", chat(None, content="Hello")),
+        ("vllm", "/v1/chat/completions", chat(None, content="Hello")),
+    ):
+        async with running(FakeServer({path: body})) as url:
+            check = await check_generation(Access.to(url), TargetInfo(url, kind, "q"), SteppedClock())
+        assert check.text == "Hello"
