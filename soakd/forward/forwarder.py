@@ -18,7 +18,7 @@ from pathlib import Path
 import structlog
 
 from soakd.clock import RealClock
-from soakd.errors import SoakdError
+from soakd.errors import JournalError, SoakdError
 from soakd.forward.courier import Courier
 from soakd.forward.route import Route
 from soakd.forward.status import Condition, SinkStatus, samples
@@ -51,6 +51,7 @@ class Forwarder:
         self._specs = dict(sinks)
         self._clock: Clock = clock or RealClock()
         self._couriers: dict[str, Courier] = {}
+        self._routes: dict[str, Route] = {}
         self._failed: dict[str, SinkStatus] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping = threading.Event()
@@ -121,15 +122,17 @@ class Forwarder:
         )
         if self._stopping.is_set():
             courier.stop()
-        cursor = tail.cursor(name)
-        self._journal.set_cursor(cursor)  # from now on retention knows that this sink waits
-        route = Route(tail, courier, cursor, spec.config, self._clock, self._journal.set_cursor)
         try:
+            cursor = tail.cursor(name)
+            self._journal.set_cursor(cursor)  # from now on retention knows that this sink waits
+            route = Route(tail, courier, cursor, spec.config, self._clock, self._journal.set_cursor)
+            self._routes[name] = route
             await self._until_stopped(route.run(), courier)
         except BaseException as error:
             self._failed[name] = replace(courier.status, condition=Condition.STOPPED, why=repr(error))
             raise
         finally:
+            self._routes.pop(name, None)
             tail.close()
             await sink.close()
 
@@ -148,6 +151,9 @@ class Forwarder:
     async def _report(self) -> None:
         while True:
             await self._clock.sleep(_REPORT_EVERY_S)
+            for route in self._routes.values():
+                with suppress(JournalError):  # said by the route itself, at its next step
+                    route.measure()
             now = self._clock.wall_ns()
             self._journal.add([sample for status in self.status() for sample in samples(status, now)])
 

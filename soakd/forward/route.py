@@ -76,7 +76,7 @@ class Route:
             self._move(replace(self.cursor, head=window.to))
             more = window.to < latest
         wait = await self._catch_up() if self.cursor.gaps else self._config.every
-        self._measure()
+        self.measure()
         return 0.0 if more else min(wait, self._config.every)
 
     def _jump_ahead(self) -> None:
@@ -102,7 +102,8 @@ class Route:
         self.cursor = cursor
         self._save(cursor)
 
-    def _measure(self) -> None:
+    def measure(self) -> None:
+        """Bring the lag in the status up to date; between steps of a route that waits for its sink, others call it."""
         now = self._clock.monotonic_ns()
         if now < self._measure_at_ns:
             return

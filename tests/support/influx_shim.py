@@ -31,6 +31,7 @@ class Shim:
     requests: int = 0
     lines: set[str] = field(default_factory=set)
     repeated: int = 0
+    keep_lines: bool = True
     _changed: asyncio.Condition = field(default_factory=asyncio.Condition)
     _client: aiohttp.ClientSession | None = None
 
@@ -72,7 +73,7 @@ class Shim:
         parameters = {"db": request.query["bucket"], "precision": request.query["precision"]}
         async with self._client.post(f"{self.upstream}/write", params=parameters, data=body) as answer:
             said = await answer.read()
-            if answer.status == 204:
+            if answer.status == 204 and self.keep_lines:
                 lines = [line for line in body.decode().split("\n") if not line.startswith(_OF_ITSELF)]
                 self.repeated += sum(line in self.lines for line in lines)
                 self.lines.update(lines)
