@@ -20,8 +20,10 @@ async def fill(journal: Journal, count: int, run_id: str | None = None, start: i
         await journal.flush()
 
 
-async def test_hot_and_sealed_rows_are_read_as_one(journal: Journal, tmp_path: Path) -> None:
+async def test_hot_and_sealed_rows_are_read_as_one(tmp_path: Path) -> None:
+    journal = Journal.open(tmp_path)
     await fill(journal, 2 * CHUNK_ROWS + 176)
+    await journal.close()  # sealing follows a commit: once closed, it is done
     with JournalReader(tmp_path) as reader:
         series = reader.read(TEMPERATURE.name)
         summary = reader.summary()

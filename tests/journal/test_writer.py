@@ -5,6 +5,7 @@ import os
 import sqlite3
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from soakd.errors import JournalError, JournalFullError
 from soakd.journal import Journal, JournalReader, RunRecord, new_run_id
 from soakd.journal.schema import APPLICATION_ID, FILE_NAME, VERSION, migrate
 from soakd.model import Event, Finding, Outcome, RunState, Sample, Severity, State, labels
+from tests.support.hand_clock import HandClock
 from tests.support.readings import MEMORY, SECOND, T0, TEMPERATURE, card, feed
 
 
@@ -130,6 +132,32 @@ async def test_a_cap_fills_the_journal_and_what_was_written_stays_readable(tmp_p
     with pytest.raises(JournalError, match="could not be written"):
         await journal.close()
     assert sqlite3.connect(tmp_path / FILE_NAME).execute("PRAGMA integrity_check").fetchone() == ("ok",)
+
+
+class StuckClock(HandClock):
+    """Stops the writing thread in the middle of a commit, as a disk that hangs does."""
+
+    release = threading.Event()
+
+    def wall_ns(self) -> int:
+        if threading.current_thread().name == "journal":
+            self.release.wait(30)
+        return self.now_ns
+
+
+async def test_a_disk_that_hangs_holds_neither_the_loop_nor_the_close(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("soakd.journal.writer._CLOSE_S", 0.05)
+    clock = StuckClock(T0)
+    journal = Journal.open(tmp_path, clock=clock, queue_limit=100)
+    for at in range(1000):
+        journal.add([Sample.ok(TEMPERATURE, 1.0, T0 + at)])
+    with pytest.raises(JournalError, match="could not be closed"):
+        await journal.close()
+    assert journal.stats().dropped >= 900
+    clock.release.set()
+    await journal.close()
 
 
 async def test_a_closed_journal_says_so(tmp_path: Path) -> None:
