@@ -25,6 +25,8 @@ _SEVERITIES = (Severity.CRITICAL, Severity.WARNING, Severity.INFO)
 MAX_EVENTS = 500
 MAX_FINDINGS = 500
 OPEN_FINDINGS = 12
+FOLD_LIMITS = 24
+"""With more limits than this (many cards), those that passed are folded."""
 _FILTERS: Mapping[str, Callable[..., str]] = {
     "clean": wording.clean,
     "clean_lines": wording.clean_lines,
@@ -44,9 +46,13 @@ def render_html(report: Report, charts: Charts | None = None) -> str:
     """The whole report. ``charts`` None or empty: the page says that there is nothing to draw."""
     page = plot.lay_out(report, charts or Charts(report.duration_s or 0.0))
     limits = sorted(report.limits, key=lambda line: _ORDER.index(line.outcome))
+    fold = len(limits) > FOLD_LIMITS
     findings = sorted(report.findings, key=lambda line: _SEVERITIES.index(line.severity))
+    folded = [line for line in limits if fold and line.outcome is Outcome.PASS]
     return _render(
-        "report.html.j2", report=report, page=page, limits=limits, findings=findings[:MAX_FINDINGS],
+        "report.html.j2", report=report, page=page, limits=limits, passed_limits=folded,
+        open_limits=[line for line in limits if not (fold and line.outcome is Outcome.PASS)],
+        findings=findings[:MAX_FINDINGS],
         findings_cut=max(0, len(findings) - MAX_FINDINGS) + report.findings_left_out, open_findings=OPEN_FINDINGS,
         events=report.events[:MAX_EVENTS], events_cut=max(0, len(report.events) - MAX_EVENTS) + report.events_left_out,
         latencies=latency_rows(report.load), counts=_counts(limits, findings), readings=_readings(page),

@@ -15,6 +15,7 @@ from soakd.report.wording import (
     say,
     say_count,
     say_duration,
+    say_labels,
     say_offset,
     say_outcome,
     say_share,
@@ -93,7 +94,7 @@ class _Writer:
                 [
                     (
                         f"{_ICONS[x.outcome]} {say_outcome(x.outcome)}",
-                        self.say(x.name, 60),
+                        self.say(x.name + (f" ({say_labels(x.labels)})" if x.labels else ""), 100),
                         self.say(say(x.value, x.unit)),
                         self.say(say(x.limit, x.unit)),
                         self.say(say_share(x.coverage)),

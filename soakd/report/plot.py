@@ -110,7 +110,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """All charts on one axis of ``duration_s``."""
+    """All charts on one axis of ``duration_s``. ``quiet`` names the counts of errors that stayed at zero."""
 
     duration_s: float
     ticks: tuple[Tick, ...]
@@ -118,6 +118,7 @@ class Page:
     stages: tuple[Band, ...]
     outages: tuple[Band, ...]
     marks: tuple[Mark, ...]
+    quiet: tuple[str, ...]
 
 
 def lay_out(report: Report, charts: Charts) -> Page:
@@ -127,6 +128,8 @@ def lay_out(report: Report, charts: Charts) -> Page:
     duration = max((e for e in ends if math.isfinite(e)), default=0.0) or 1.0
     x = _Axis(0.0, duration, LEFT, WIDTH - RIGHT)
     groups: dict[tuple[int, str, str], list[ChartSeries]] = {}
+    quiet = Counter(_spoken(s.name, s.unit) for s in known if _is_quiet(s))
+    known = [s for s in known if not _is_quiet(s)]
     crowded = Counter((s.panel, s.unit) for s in known)
     for series in known:
         panel = series.panel if series.panel in PANELS else "other"
@@ -137,7 +140,15 @@ def lay_out(report: Report, charts: Charts) -> Page:
     step = next((s for s in _TIME_STEPS if duration / s <= 9), _TIME_STEPS[-1])
     ticks = tuple(Tick(x(i * step), format_duration(i * step)) for i in range(min(int(duration // step) + 1, 60)))
     stages = tuple(_band(x, s.start_s, s.start_s + s.duration_s, clean(s.name, 40)) for s in report.stages[:40])
-    return Page(duration, ticks, drawn, stages, tuple(_outages(report, x, duration)), tuple(_marks(report, x)))
+    return Page(
+        duration,
+        ticks,
+        drawn,
+        stages,
+        tuple(_outages(report, x, duration)),
+        tuple(_marks(report, x)),
+        tuple(f"{name} ({n} series)" if n > 1 else name for name, n in quiet.items()),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,21 +175,21 @@ def _chart(panel: str, name: str, unit: str, group: Sequence[ChartSeries], x: _A
     bottom, top = _span(panel, unit, min([low, *in_view]), max([high, *in_view]))
     ticks, bottom, top = _ticks(bottom, top, unit)
     y = _Axis(bottom, top, TOP + PLOT_HEIGHT, TOP)
-    lines = tuple(_line(s, i, x, y) for i, s in enumerate(shown))
+    lines = tuple(_line(s, i, x, y, _telling(s, group)) for i, s in enumerate(shown))
     marks = tuple(LimitMark(say(v, unit), y(v) if v in in_view else None) for v in limits[:4])
     title = _spoken(name, unit) if name else TITLES[panel]
     labels = tuple(Tick(y(value), label) for value, label in ticks)
     return Chart(title, unit_word(unit) or unit, lines, labels, marks, len(group) - len(shown), bottom == 0.0)
 
 
+def _is_quiet(series: ChartSeries) -> bool:
+    """Errors that never were need a word, not a chart."""
+    return series.panel == "errors" and all(v == 0 for c in (series.mean, series.high) for v in c if v is not None)
+
+
 def _spoken(name: str, unit: str) -> str:
     """``gpu memory used`` of ``gpu_memory_used_bytes``: the unit stands beside it."""
     return clean(name.removesuffix(f"_{unit}").replace("_", " "), 60)
-
-
-def _short(labels: Mapping[str, str]) -> str:
-    """A card's PCI address says enough beside a line; its UUID stands in the table of cards."""
-    return say_labels({k: v for k, v in labels.items() if k != "gpu"} if "bdf" in labels else labels)
 
 
 def _span(panel: str, unit: str, low: float, high: float) -> tuple[float, float]:
@@ -221,14 +232,20 @@ def _decimals(step: float) -> int:
     return next((d for d in range(9) if abs(step * 10**d - round(step * 10**d)) < 1e-6 * step * 10**d), 9)
 
 
-def _line(series: ChartSeries, index: int, x: _Axis, y: _Axis) -> Line:
+def _telling(series: ChartSeries, group: Sequence[ChartSeries]) -> Mapping[str, str]:
+    """The labels that tell a line from the others of its name."""
+    others = [s.labels for s in group if s.name == series.name]
+    return {k: v for k, v in series.labels.items() if any(o.get(k) != v for o in others)}
+
+
+def _line(series: ChartSeries, index: int, x: _Axis, y: _Axis, telling: Mapping[str, str]) -> Line:
     values = tuple(v if v is not None and math.isfinite(v) else None for v in series.mean)
     runs = list(_runs(series.t_s, values))
     path = "".join(_stroke([(x(t), y(v)) for t, v in run]) for run in runs)
     known = [v for v in values if v is not None]
     lows = [v for v in (*series.low, *known) if v is not None and math.isfinite(v)]
     highs = [v for v in (*series.high, *known) if v is not None and math.isfinite(v)]
-    labels = _short(series.labels)
+    labels = say_labels(telling)
     name = _spoken(series.name, series.unit)
     text = f"{name} ({labels})" if labels else name
     summary = (

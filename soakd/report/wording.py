@@ -109,7 +109,9 @@ def say_interval(low: float | None, high: float | None, unit: str) -> str:
 
 
 def say_labels(labels: Mapping[str, str]) -> str:
-    """``gpu=GPU-1, bdf=0000:00:06.0``; at most six pairs."""
+    """``bdf=0000:00:06.0, sensor=core``; at most six pairs. A card's UUID is left out where its PCI address is told."""
+    if "bdf" in labels:
+        labels = {k: v for k, v in labels.items() if k != "gpu"}
     pairs = [f"{clean(k, 40)}={clean(v, 80)}" for k, v in list(labels.items())[:6]]
     return ", ".join(pairs) + (", …" if len(labels) > 6 else "")
 

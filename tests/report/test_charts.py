@@ -131,3 +131,28 @@ def test_nothing_to_draw_is_no_chart() -> None:
     assert lay_out().charts == ()
     assert lay_out(ChartSeries("x", "s", "latency", (0.0,), (None,))).charts == ()
     assert plot.lay_out(samples.empty(), Charts(math.nan)).duration_s == 1.0
+
+
+def test_errors_that_never_were_are_named_and_not_drawn() -> None:
+    zero = [
+        ChartSeries("PCIe errors", "errors/min", "errors", (0.0, 1.0), (0.0, 0.0), labels={"n": str(i)})
+        for i in range(8)
+    ]
+    once = ChartSeries("ECC errors", "errors/min", "errors", (0.0, 1.0), (0.0, 0.0), (0.0, 0.0), (0.0, 1.0))
+    idle = ChartSeries("rate", "requests/s", "rate", (0.0, 1.0), (0.0, 0.0))
+    page = lay_out(*zero, once, idle)
+    assert page.quiet == ("PCIe errors (8 series)",)
+    assert [c.title for c in page.charts] == ["Rate", "Errors"], "a peak in a bin is an error; a rate of zero is news"
+
+
+def test_a_line_bears_only_the_labels_that_tell_it_from_the_others() -> None:
+    cards = [
+        ChartSeries(
+            "core", "celsius", "temperature", (0.0,), (70.0,), labels={"bdf": b, "gpu": "GPU-" + b, "sensor": "core"}
+        )
+        for b in ("0000:1a:00.0", "0000:1b:00.0")
+    ]
+    [chart] = lay_out(*cards).charts
+    assert [line.label for line in chart.lines] == ["core (bdf=0000:1a:00.0)", "core (bdf=0000:1b:00.0)"]
+    [chart] = lay_out(cards[0]).charts
+    assert chart.lines[0].label == "core"

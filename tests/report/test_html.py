@@ -179,6 +179,15 @@ def test_two_hundred_findings_are_all_there_the_worst_open() -> None:
     assert page.words.index("Finding number 2 ") < page.words.index("188 more findings")
 
 
+def test_of_many_limits_the_passed_ones_are_folded() -> None:
+    page = page_of(samples.many())
+    passed = sum(line.outcome is Outcome.PASS for line in samples.many().limits)
+    assert f"{passed} limits passed" in page.words
+    assert page.words.index("limit_1 ") < page.words.index("limits passed")
+    assert page.words.index("limits passed") < page.words.index("limit_0 ")
+    assert "limits passed" not in page_of(samples.full()).words
+
+
 def test_charts_are_named_for_those_who_do_not_see_them() -> None:
     page = page_of(samples.full(), samples.charts())
     charts = [a for t, a in page.tags if t == "svg" and a.get("role") == "img"]
