@@ -189,12 +189,14 @@ class BlockBuilder:
     last_x: float = -np.inf
     last_y: float = np.nan
     refused: int = 0
+    taken: int = 0
 
     def add(self, x: float, y: float, load: float | None = None) -> None:
         """A reading; one that is not a number, or older than the last, is counted in ``refused`` and left out."""
         if not (np.isfinite(x) and np.isfinite(y)) or x <= self.last_x:
             self.refused += 1
             return
+        self.taken += 1
         rise = 0.0 if not self.rows else y - self.last_y
         self.last_x, self.last_y = x, y
         held = np.nan if load is None else load

@@ -12,7 +12,7 @@ from soakd.analysis.blocks import Blocks
 from soakd.analysis.critical import critical_value, tail_probability
 from soakd.analysis.series import Floats
 from soakd.analysis.shape import FoundJump, Sawtooth, moves
-from soakd.analysis.slope import TrendFit, fit_growth
+from soakd.analysis.slope import TrendFit, fit_growth, fit_trend
 
 FEWEST_BLOCKS = 8
 INTERVAL_TAIL = 0.01
@@ -27,6 +27,14 @@ _CERTAIN = 0.5
 _FULL_SHARE, _LATE_SHARE = 0.8, 0.2
 """How the level is split between 'grew over the whole run' and 'grows in the last half'."""
 
+WARMED_UP_TAUS = 4.0
+"""Time constants after which a warm-up is over (98 %)."""
+
+SLOWING_RATIO = 2.5
+SLOWED_SHARE = 0.85
+"""Last half's slope over the whole's below which a bend matters: a saturating fill with a time constant of up to 1.7
+times the span is below it."""
+
 PROOF_MOVES = 7
 """Moves of one page that must all go up before chance (2**-7 < 1 %) is ruled out."""
 
@@ -34,7 +42,8 @@ PROOF_MOVES = 7
 @dataclass(frozen=True, slots=True)
 class Growth:
     """Per unit of ``x``. ``ratio`` is how many ``sd`` of evidence; ``p_value`` is for growth at all, ``p_late`` that
-    of the last half alone, ``reach`` the half-width of the 98 % interval. ``up``/``down`` count moves of the level."""
+    of the last half alone, ``reach`` the half-width of the 98 % interval. ``up``/``down`` count moves of the level,
+    ``bend`` is the curvature over its standard deviation (below zero: it slows down)."""
 
     slope: float
     sd: float
@@ -55,6 +64,7 @@ class Growth:
     up: int
     down: int
     still: bool
+    bend: float
     plain: bool
     x: Floats
     fitted: Floats
@@ -66,6 +76,12 @@ class Growth:
     @property
     def high(self) -> float:
         return self.slope + self.reach
+
+    @property
+    def slowing(self) -> bool:
+        """Whether it bends down and no warm-up that has long ended explains that: it may be one still going on."""
+        over = self.tau is not None and self.span >= WARMED_UP_TAUS * self.tau
+        return self.bend < -SLOWING_RATIO and self.slope_now < SLOWED_SHARE * self.slope and not over
 
     def p_above(self, limit: float) -> float:
         """One-sided p-value of a slope above ``limit``."""
@@ -160,6 +176,7 @@ def measure_growth(
         up=up,
         down=down,
         still=still,
+        bend=_bend(part),
         plain=plain,
         x=part.b.x,
         fitted=fit.fitted,
@@ -177,6 +194,12 @@ def _late_half(part: _Part, origin: float) -> TrendFit | None:
         varied = np.ptp(fixed, axis=0) > 0
         fixed = fixed[:, varied] if varied.any() else None
     return fit_growth(b.x, b.low, fixed, origin)[0]
+
+
+def _bend(part: _Part) -> float:
+    since = part.b.x - part.b.x[0]
+    straight = since[:, None] if part.fixed is None else np.column_stack([since, part.fixed])
+    return fit_trend(since**2, part.b.low, straight).ratio
 
 
 def _still_going(slope: float, now: float, now_sd: float) -> bool:

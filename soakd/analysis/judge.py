@@ -177,6 +177,7 @@ def _on_growth(facts: Examined, alpha: float, s: _Slopes) -> _Answer:
     late = g.slope_now > 0 and g.p_late / 0.2 <= alpha and g.slope_now * g.span / 2 > q.page
     climbing = stairs is not None and stairs.p_value <= alpha / 2
     proven = facts.p_value <= alpha
+    doubt = _doubt(facts)
     if proven and climbing and stairs is not None:
         why = (
             f"{stairs.jumps} upward jumps, {stairs.late} of them in the last half where a pool that fills would have "
@@ -184,6 +185,9 @@ def _on_growth(facts: Examined, alpha: float, s: _Slopes) -> _Answer:
             f"{rate(stairs.slope_now, facts)} now"
         )
         return _Answer(Leak.LEAK, Shape.STAIRCASE, why, n)
+    if proven and (steady or late) and doubt:
+        why = f"it grew by {rate(g.slope, facts)} ({_interval(s, facts)}), but {doubt}"
+        return _Answer(Leak.INCONCLUSIVE, shape if shape is not Shape.FLAT else Shape.UNKNOWN, why, n)
     if proven and (steady or late):
         shape = Shape.SAWTOOTH if facts.fast_sawtooth else Shape.LINEAR
         count = len(facts.late_jumps)
@@ -200,6 +204,19 @@ def _on_growth(facts: Examined, alpha: float, s: _Slopes) -> _Answer:
         shape = Shape.LINEAR
     verdict = _unsettled(facts, s)
     return _Answer(verdict, shape, _quiet_why(facts, verdict, shape, s), n)
+
+
+def _doubt(facts: Examined) -> str:
+    """Why growth that is beyond chance may still not be a leak; empty where nothing speaks against one."""
+    g = facts.growth
+    assert g is not None
+    if g.slowing:
+        return "it is slowing down, as a warm-up that goes on does"
+    grown = max(g.slope * g.span, 0.0)
+    falls = [-j.size for j in facts.jumps if j.size < 0]
+    if falls and sum(falls) >= 0.5 * grown:
+        return f"it fell back {'once' if len(falls) == 1 else f'{len(falls)} times'} and may again"
+    return ""
 
 
 def _quiet_shape(facts: Examined) -> Shape:
@@ -248,7 +265,7 @@ def _unsettled(facts: Examined, s: _Slopes) -> Leak:
     q, g = facts.question, facts.growth
     assert g is not None
     assert s.high is not None
-    if q.limit is not None:
+    if q.limit:
         page_slope = q.page / g.span
         highest = max(s.high, page_slope) * facts.per_factor
         return Leak.NO_LEAK if highest <= q.limit and not _stairs_open(facts) else Leak.INCONCLUSIVE

@@ -1,10 +1,34 @@
-"""A series judged while it grows: O(1) per reading, bounded memory, looks corrected for repetition."""
+"""A series judged while it grows: O(1) per reading, bounded memory, looks corrected for repetition.
+
+Looks are due after a quarter of the wanted run (two minutes and 60 readings where none is known), then each time the
+series has grown by an eighth, so that their number grows with the logarithm of the length. A look is held to the
+critical value of the whole run over the square root of the fraction elapsed (O'Brien & Fleming), and a LEAK is said
+when two looks in a row find it: the chance of ever saying so by mistake stays below that of one look at the end.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 
-from soakd.analysis.series import SeriesJudgement
+import numpy as np
+import orjson
+from scipy.special import ndtr, ndtri
+
+from soakd.analysis.blocks import BlockBuilder
+from soakd.analysis.examine import examine_blocks
+from soakd.analysis.judge import DEFAULT_ALPHA, FEWEST_READINGS, decide
+from soakd.analysis.series import Leak, SeriesJudgement, SeriesQuestion
+
+FIRST_LOOK_SHARE = 0.25
+FIRST_LOOK_S = 120.0
+FIRST_LOOK_READINGS = 60
+LOOK_GROWTH = 1.125
+"""A look is due when the span has grown by this factor: 12 looks take a run from its first quarter to its end."""
+
+LONGEST_WARMUP_S = 600.0
+
+_STATE_VERSION = 1
+_MOST_STARTS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,38 +46,197 @@ class MonitorConfig:
     family: int = 1
     name: str = ""
     unit: str = "bytes"
+    alpha: float = DEFAULT_ALPHA
+
+
+@dataclass(frozen=True, slots=True)
+class MonitorState:
+    """All that a monitor knows, as plain values."""
+
+    rows: tuple[tuple[float, ...], ...] = ()
+    width: float = 0.0
+    last_x: float | None = None
+    last_y: float | None = None
+    refused: int = 0
+    starts: tuple[float, ...] = ()
+    looks: int = 0
+    last_look: float | None = None
+    suspected: bool = False
+    detected_at: float | None = None
 
 
 class SeriesMonitor:
     """``add`` each reading; ``look`` when it suits: it judges only when a look is due and returns None otherwise.
 
-    A LEAK is returned once two looks in a row say so; ``detected_at`` is then the ``x`` of the second.
+    A LEAK is returned once two looks in a row say so (the first of them is given as INCONCLUSIVE); ``detected_at`` is
+    then the ``x`` of the second.
     """
 
     def __init__(self, config: MonitorConfig) -> None:
         self._config = config
+        self._blocks = BlockBuilder()
+        self._starts: list[float] = []
+        self._looks = 0
+        self._last_look: float | None = None
+        self._suspected = False
+        self._detected_at: float | None = None
 
     @property
     def detected_at(self) -> float | None:
-        raise NotImplementedError
+        return self._detected_at
+
+    @property
+    def refused(self) -> int:
+        """Readings left out: not a number, or not later than the one before."""
+        return self._blocks.refused
 
     def add(self, x: float, y: float, load: float | None = None) -> None:
         """Take one reading in, in constant time. ``x`` in seconds (or work) must not go back; NaN is left out."""
-        raise NotImplementedError
+        self._blocks.add(x, y, load)
 
     def restarted(self, x: float) -> None:
-        """A new process answers from ``x`` on: the lifetime before it is closed."""
-        raise NotImplementedError
+        """A new process answers from ``x`` on: the lifetime before it is closed. The last 64 are kept."""
+        self._starts = [*self._starts[1 - _MOST_STARTS :], x]
+        self._suspected = False
+
+    def due(self, now: float) -> bool:
+        """Whether ``look`` would judge at ``now``; cheap enough to ask every second."""
+        span = self._span(now)
+        if span is None:
+            return False
+        if self._last_look is None:
+            wanted = self._config.wanted_span
+            if wanted is not None:
+                return span >= FIRST_LOOK_SHARE * wanted and self._readings >= FEWEST_READINGS
+            enough = self._config.per != "hour" or span >= FIRST_LOOK_S
+            return enough and self._readings >= FIRST_LOOK_READINGS
+        return span >= LOOK_GROWTH * self._last_look
+
+    @property
+    def _readings(self) -> int:
+        return self._blocks.taken
+
+    def _span(self, now: float) -> float | None:
+        rows = self._blocks.rows
+        return max(now, self._blocks.last_x) - rows[0][0] if rows else None
 
     def look(self, now: float) -> SeriesJudgement | None:
         """The judgement so far when a look is due at ``now``, else None."""
-        raise NotImplementedError
+        if not self.due(now):
+            return None
+        self._last_look = self._span(now)
+        self._looks += 1
+        return self._judge(self._level(), now)
+
+    def final(self) -> SeriesJudgement:
+        """The judgement at the end of a run, at the full level, whatever was looked at before."""
+        judgement = decide(examine_blocks(self._question(), self._blocks.blocks()), self._alpha)
+        if self._detected_at is not None or judgement.verdict is not Leak.LEAK:
+            return judgement
+        self._detected_at = self._blocks.last_x
+        return judgement
+
+    @property
+    def _alpha(self) -> float:
+        return self._config.alpha / max(self._config.family, 1)
+
+    def _level(self) -> float:
+        """The level that this look is held to. Open-ended series spend a sixth of what is left by each doubling."""
+        wanted, span = self._config.wanted_span, self._last_look or 0.0
+        if wanted:
+            share = min(1.0, max(span / wanted, 1e-3))
+        else:
+            share = 1.0 / (1.0 + 0.25 * np.log2(1.0 + self._looks))
+        # ndtri(alpha) is the (negative) critical value of a single look
+        return float(ndtr(ndtri(self._alpha) / np.sqrt(share)))
+
+    def _judge(self, level: float, now: float) -> SeriesJudgement:
+        judgement = decide(examine_blocks(self._question(), self._blocks.blocks()), level)
+        if judgement.verdict is not Leak.LEAK:
+            self._suspected = False
+            return judgement
+        if not self._suspected and self._detected_at is None:
+            self._suspected = True
+            why = f"{judgement.why}; found at one look, to be confirmed by the next"
+            return replace(judgement, verdict=Leak.INCONCLUSIVE, why=why)
+        if self._detected_at is None:
+            self._detected_at = now
+        return judgement
+
+    def _question(self) -> SeriesQuestion:
+        c = self._config
+        empty = np.empty(0)
+        warmup = c.warmup
+        if warmup is None and c.wanted_span is not None:
+            # a look must not take the start of a long warm-up for the run: it leaves out what the whole run would
+            warmup = c.wanted_span / 4
+            warmup = min(warmup, LONGEST_WARMUP_S) if c.per == "hour" else warmup
+            warmup = min(warmup, (self._span(self._blocks.last_x) or 0.0) / 2)
+        return SeriesQuestion(
+            empty, empty, per=c.per, page=c.page, total=c.total, cap=c.cap, limit=c.limit, starts=tuple(self._starts),
+            warmup=warmup, name=c.name, unit=c.unit,
+        )  # fmt: skip
+
+    def state(self) -> MonitorState:
+        b = self._blocks
+        finite = np.isfinite(b.last_x)
+        return MonitorState(
+            rows=tuple(tuple(row) for row in b.rows),
+            width=b.width,
+            last_x=b.last_x if finite else None,
+            last_y=b.last_y if finite else None,
+            refused=b.refused,
+            starts=tuple(self._starts),
+            looks=self._looks,
+            last_look=self._last_look,
+            suspected=self._suspected,
+            detected_at=self._detected_at,
+        )
 
     def dump(self) -> bytes:
-        """The state as JSON, for a checkpoint; ``load`` restores it."""
-        raise NotImplementedError
+        """The state as JSON, for a checkpoint."""
+        state = self.state()
+        values = {f.name: getattr(state, f.name) for f in fields(state)}
+        # JSON knows neither infinity nor NaN: a second lowest of one reading, an unknown load
+        values["rows"] = [[_plain(v) for v in row] for row in state.rows]
+        return orjson.dumps({"version": _STATE_VERSION, **values})
 
     @classmethod
     def restore(cls, config: MonitorConfig, state: bytes) -> SeriesMonitor:
         """A monitor that goes on where ``dump`` left off. Raises ValueError for a state of another version."""
-        raise NotImplementedError
+        try:
+            values = orjson.loads(state)
+            if values.pop("version") != _STATE_VERSION:
+                raise ValueError("a state of another version")
+            rows = [[_number(v) for v in row] for row in values.pop("rows")]
+            kept = MonitorState(
+                width=float(values["width"]),
+                last_x=values["last_x"],
+                last_y=values["last_y"],
+                refused=int(values["refused"]),
+                starts=tuple(values["starts"]),
+                looks=int(values["looks"]),
+                last_look=values["last_look"],
+                suspected=bool(values["suspected"]),
+                detected_at=values["detected_at"],
+            )
+        except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError) as e:
+            raise ValueError(f"not the state of a monitor: {e}") from e
+        monitor = cls(config)
+        last_x = -np.inf if kept.last_x is None else kept.last_x
+        last_y = np.nan if kept.last_y is None else kept.last_y
+        monitor._blocks = BlockBuilder(kept.width, rows, last_x, last_y, kept.refused, int(sum(r[3] for r in rows)))
+        monitor._starts = list(kept.starts)
+        monitor._looks, monitor._last_look = kept.looks, kept.last_look
+        monitor._suspected, monitor._detected_at = kept.suspected, kept.detected_at
+        return monitor
+
+
+def _plain(value: float) -> float | str | None:
+    if np.isnan(value):
+        return None
+    return "inf" if np.isposinf(value) else value
+
+
+def _number(value: float | str | None) -> float:
+    return np.nan if value is None else float(value)
