@@ -141,6 +141,55 @@ class Finding:
     unit: str = ""
 
 
+class AlertState(enum.Enum):
+    """An alert that is none of these is inactive."""
+
+    PENDING = "pending"
+    FIRING = "firing"
+    RESOLVED = "resolved"
+
+
+@dataclass(frozen=True, slots=True)
+class Alert:
+    """One alert of one rule about one thing; ``(name, labels)`` is its identity as long as it lives.
+
+    ``labels`` are the rule's own and those of what it is about (gpu, bdf); ``run`` is the soak in which it began.
+    ``since_ns`` is when the condition began to hold, ``fired_ns`` when the alert fired, ``ended_ns`` when it was
+    resolved; ``seen_ns`` when the condition was last known. ``recent`` are the last values, oldest first.
+    ``over`` says why it was resolved.
+    """
+
+    name: str
+    state: AlertState
+    severity: Severity
+    labels: Labels
+    summary: str
+    since_ns: int
+    seen_ns: int
+    fired_ns: int | None = None
+    ended_ns: int | None = None
+    description: str = ""
+    metric: str = ""
+    value: float | None = None
+    limit: float | None = None
+    unit: str = ""
+    runbook: str = ""
+    run: str = ""
+    recent: tuple[float, ...] = ()
+    over: str = ""
+    known: bool = True
+
+    @property
+    def key(self) -> tuple[str, Labels]:
+        return self.name, self.labels
+
+    @property
+    def all_labels(self) -> Labels:
+        """Everything that grouping and inhibition may use: with ``alertname``, ``severity`` and ``run``."""
+        more = {"alertname": self.name, "severity": self.severity.value} | ({"run": self.run} if self.run else {})
+        return tuple(sorted((dict(self.labels) | more).items()))
+
+
 @dataclass(frozen=True, slots=True)
 class LimitResult:
     """One limit, judged. ``coverage`` is the share (0 to 1) of the evidence wanted that was there.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from soakd.model import Event, Finding, GpuIdentity, Sample, State, TargetInfo
+from soakd.model import Alert, Event, Finding, GpuIdentity, Labels, Sample, State, TargetInfo
 
 Item = Sample | Event
 S = TypeVar("S")
@@ -101,14 +101,45 @@ class Sink(Protocol):
     async def close(self) -> None: ...
 
 
-class Notifier(Protocol):
-    """Tells people. Raises on failure; the queue that calls it retries."""
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """An alert to be told of. ``memory`` is what the channel returned when it last told of it, empty for never."""
 
-    async def notify(self, findings: Sequence[Finding]) -> None: ...
+    alert: Alert
+    memory: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What became of notices. ``memories`` has one entry for each that was delivered, by the alert's key; the others
+    are tried again, not before ``retry_after_s`` where the receiver asked for that. ``problem`` says why, without
+    secrets; ``hopeless`` that a person has to act first (wrong token, wrong address)."""
+
+    memories: Mapping[tuple[str, Labels], str]
+    problem: str = ""
+    retry_after_s: float | None = None
+    hopeless: bool = False
+
+
+class Notifier(Protocol):
+    """One channel of one file of soakd/notifiers: ``KIND``, ``Config`` and ``build(config, clock)``, which returns one
+    notifier for each address. It raises nothing for a receiver that fails: the queue that calls it retries.
+
+    ``resend_s`` is how often a firing alert is told again (None: only when it changes); ``pause_s`` the least time
+    between two calls; ``heartbeat`` whether the alert that always fires is wanted.
+    """
+
+    name: str
+    resend_s: float | None
+    pause_s: float
+    heartbeat: bool
+
+    async def notify(self, notices: Sequence[Notice]) -> Told: ...
     async def close(self) -> None: ...
 
 
 class Rule(Protocol[S]):
-    """Pure: state in, state out, in time proportional to the batch."""
+    """State in, state out, in time proportional to the batch; no I/O, no clock. A state given to ``step`` is used up:
+    only the one that it returns goes on. What it returns with it are the alerts that changed."""
 
-    def step(self, state: S, batch: Sequence[Item], now_ns: int) -> tuple[S, Sequence[Finding]]: ...
+    def step(self, state: S, batch: Sequence[Item], now_ns: int) -> tuple[S, Sequence[Alert]]: ...
