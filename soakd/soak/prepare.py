@@ -50,13 +50,14 @@ async def prepare(loaded: Loaded, clock: Clock, roots: Roots) -> Prepared:
     target = loaded.config.target
     access = access_of(loaded)
     found = await identify(access, clock, hints=Hints(target.model, target.pid, target.command), roots=roots)
-    await check_generation(access, found, clock, extra=target.body)
-    table = await calibrate(access, found)
+    adapter = adapter_of(target.kind, found.kind)
+    await check_generation(access, found, clock, adapter=adapter, extra=target.body)
+    table = await calibrate(access, found, adapter=adapter)
     prompts = _prompts(loaded, found, table)
     declared = declared_caps(found.kind, found.flags)
     return Prepared(
         access,
-        replace(found, kind=adapter_of(target.kind, found.kind)),
+        replace(found, kind=adapter),
         found.kind,
         prompts,
         declared,
@@ -87,5 +88,11 @@ def _prompts(loaded: Loaded, info: TargetInfo, table: TokenTable) -> PromptSpec:
     try:
         return make_spec(kind, options, table, info.context_tokens)
     except ConfigError as error:
-        line = loaded.source.line_of(("load", "workload"))
-        raise ConfigError([replace(p, file=loaded.source.name, line=p.line or line) for p in error.problems]) from None
+        source = loaded.source
+        # a fault of the workload's own file (a data set) keeps that file's name and line
+        raise ConfigError(
+            [
+                replace(p, file=source.name, line=source.line_of(("load", "workload"))) if p.file == "workload" else p
+                for p in error.problems
+            ]
+        ) from None

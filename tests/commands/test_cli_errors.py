@@ -1,0 +1,167 @@
+"""Every error of a user: a clear message on stderr, exit code 2, nothing on stdout, no traceback."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from soakd import share
+from soakd.cli import _run
+from soakd.journal.lock import DirectoryLock
+
+
+class Answers(BaseHTTPRequestHandler):
+    """A server that is no LLM server."""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html")
+        self.end_headers()
+        self.wfile.write(b"<!doctype html><html>hello</html>")
+
+    do_POST = do_GET
+
+    def log_message(self, format: str, *args: object) -> None:
+        return
+
+
+@pytest.fixture
+def html_server() -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Answers)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_address[1]}"
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture(autouse=True)
+def no_target(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SOAKD_TARGET", raising=False)
+
+
+def refused(arguments: list[str], capfd: pytest.CaptureFixture[str]) -> str:
+    assert _run(arguments) == 2
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert "Traceback" not in err
+    return err
+
+
+def test_a_run_without_a_target(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    said = refused(["run", "--data-dir", str(tmp_path)], capfd)
+    assert "no target" in said
+    assert "--target URL" in said
+
+
+def test_a_target_where_nothing_listens(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        port = unused.getsockname()[1]
+    said = refused(["run", "--target", f"http://127.0.0.1:{port}", "--data-dir", str(tmp_path)], capfd)
+    assert "connection refused" in said
+
+
+def test_a_target_that_answers_with_a_page(tmp_path: Path, html_server: str, capfd: pytest.CaptureFixture[str]) -> None:
+    said = refused(["run", "--target", html_server, "--data-dir", str(tmp_path)], capfd)
+    assert "a web page" in said
+
+
+def test_tls_where_there_is_none(tmp_path: Path, html_server: str, capfd: pytest.CaptureFixture[str]) -> None:
+    address = html_server.replace("http:", "https:")
+    said = refused(["run", "--target", address, "--data-dir", str(tmp_path)], capfd)
+    assert "TLS" in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["run", "--target", "127.0.0.1:8000"], "http://127.0.0.1:8000"),
+        (["run", "--target", "http://127.0.0.1:1", "--duration", "60"], "such as 90s"),
+        (["run", "--target", "http://127.0.0.1:1", "--profile", "nonesuch"], "customer-service"),
+        (["run", "--demo", "--target", "http://127.0.0.1:1"], "do not go together"),
+        (["run", "--frobnicate"], "No such option"),
+        (["rehearse", "--scenario", "nonesuch"], "healthy"),
+        (["rehearse", "--speed", "0"], "speed"),
+        (["check-config", "/nonexistent/soakd.yaml"], "/nonexistent/soakd.yaml"),
+        (["report", "/nonexistent/report.json"], "/nonexistent/report.json"),
+        (["report", "latest", "--data-dir", "/nonexistent"], "/nonexistent"),
+        (["gpu", "release", "--data-dir", "/nonexistent"], "no daemon"),
+        (["compare", "one"], "name two or more"),
+    ],
+)
+def test_wrong_usage(
+    arguments: list[str], says: str, capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert says in refused(arguments, capfd)
+
+
+def test_a_configuration_with_faults_names_each_with_its_line(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "soakd.yaml"
+    path.write_text("target:\n  url: http://x\nlimit:\n  e2e_p95: 1s\nload:\n  duration: 5\n")
+    said = refused(["check-config", str(path)], capfd)
+    assert f"{path}:3: limit: unknown key" in said
+    assert f"{path}:6: load.duration:" in said
+
+
+def test_a_data_directory_that_cannot_be_written(
+    tmp_path: Path, html_server: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("in the way")
+    said = refused(["rehearse", "--duration", "1m", "--data-dir", str(tmp_path / "file" / "data")], capfd)
+    assert "Not a directory" in said
+
+
+def test_a_data_directory_in_use(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    config = tmp_path / "c.yaml"
+    config.write_text(f"data_dir: {tmp_path / 'data'}\nweb: {{listen: '127.0.0.1:0'}}\n")
+    lock = DirectoryLock(tmp_path / "data")
+    try:
+        said = refused(["daemon", "-c", str(config)], capfd)
+    finally:
+        lock.release()
+    assert "in use by process" in said
+
+
+def test_a_port_in_use(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        config = tmp_path / "c.yaml"
+        listen = f"127.0.0.1:{taken.getsockname()[1]}"
+        config.write_text(f"data_dir: {tmp_path / 'data'}\nweb: {{listen: '{listen}'}}\n")
+        said = refused(["daemon", "-c", str(config)], capfd)
+    assert f"can't listen on {listen}" in said
+
+
+def test_a_secret_that_is_not_there(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    config = tmp_path / "c.yaml"
+    config.write_text("target: {url: 'http://127.0.0.1:1', api_key_env: SOAKD_TEST_NO_SUCH_KEY}\n")
+    said = refused(["run", "-c", str(config), "--data-dir", str(tmp_path / "data")], capfd)
+    assert "SOAKD_TEST_NO_SUCH_KEY: not set" in said
+
+
+def test_init_writes_everything_and_never_overwrites(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    target = tmp_path / "made"
+    assert _run(["init", str(target)]) == 0
+    profile = target / "configs" / "profiles" / "smoke.yaml"
+    assert profile.is_file()
+    profile.write_text("mine: true\n")
+    assert _run(["init", str(target)]) == 0
+    assert profile.read_text() == "mine: true\n"
+    assert "left as they were" in capfd.readouterr().err
+
+
+def test_every_shipped_example_configuration_is_good(capfd: pytest.CaptureFixture[str]) -> None:
+    examples = sorted((share.root() / "configs" / "examples").glob("*.yaml"))
+    assert examples
+    for path in examples:
+        assert _run(["check-config", str(path)]) == 0, capfd.readouterr().err
