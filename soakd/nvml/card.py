@@ -22,6 +22,7 @@ EVENTS_KEY = "events"
 
 _CARD_GONE = frozenset({GPU_IS_LOST, GPU_NOT_FOUND, NOT_FOUND, RESET_REQUIRED})
 _MAX_MIGS = 16
+_GIVEN_UP = "its worker is not replaced any more (`soakd gpu acquire` tries again)"
 _STARTING = "the NVML worker of this card is starting"
 _RELEASED = "the NVML handles are released (`soakd gpu acquire` takes them back)"
 Answered = tuple[Mapping[str, Any], State, str]
@@ -103,7 +104,7 @@ class Card:
         if process is None or self._ready is not None:
             self._restart_when_due()
             state = State.TIMEOUT if self.state is State.OK else self.state
-            return {}, state, self._why or _STARTING
+            return {}, state, f"{self._why}; {_GIVEN_UP}" if self._spent else self._why or _STARTING
         try:
             message = await process.request(verb, deadline_s)
         except TimeoutError:
@@ -269,7 +270,7 @@ class Card:
     def _count_failure(self, what: str, kind: str) -> None:
         self._failures += 1
         left = self._limits.max_replacements - self._failures + 1
-        after = f"{left} replacements left" if left > 0 else "it is not replaced any more"
+        after = f"{left} more replacements" if left > 0 else "not replaced any more"
         self._turn(State.TIMEOUT, what)
         self._back_off()
         text = f"{self.gpu.name} at {self.gpu.bdf}: {what}; the worker is abandoned, {after}"
@@ -284,12 +285,16 @@ class Card:
         if process.alive:
             self._stuck.append(process)
 
+    @property
+    def _spent(self) -> bool:
+        """Whether the replacements are used up, or too many workers are stuck in the driver."""
+        return self._failures > self._limits.max_replacements or len(self._stuck) >= self._limits.max_stuck
+
     def _restart_when_due(self) -> None:
         self._stuck = [p for p in self._stuck if p.alive]
         due = asyncio.get_running_loop().time() >= self._next_start
         running = self._restarting is not None and not self._restarting.done()
-        spent = self._failures > self._limits.max_replacements or len(self._stuck) >= self._limits.max_stuck
-        if due and not running and not spent and not self._released and self._ready is None:
+        if due and not running and not self._spent and not self._released and self._ready is None:
             self._restarting = asyncio.create_task(self._restart())
 
     async def _restart(self) -> None:

@@ -91,6 +91,15 @@ async def test_a_hung_card_is_a_timeout_and_costs_the_others_nothing(tmp_path: P
         assert dict(told[0].labels)["gpu"] == "GPU-2"
 
 
+async def test_a_worker_that_hangs_is_ended(tmp_path: Path) -> None:
+    limits = Limits(fast_s=0.3, start_s=10, fast_share_s=0.0, backoff_first_s=30, discover_s=3600)
+    async with pool_of(card(tmp_path, 1, "hang"), limits=limits) as pool:
+        await pool.start()
+        (pid,) = pool.workers
+        await pool.ask("fast")
+        await until(pool, lambda _: not os.path.exists(f"/proc/{pid}"), [])
+
+
 async def test_the_loop_goes_on_while_a_card_hangs(tmp_path: Path) -> None:
     async with pool_of(card(tmp_path, 1, "hang")) as pool:
         await pool.start()
@@ -109,7 +118,9 @@ async def test_replacements_are_capped_and_nothing_leaks(tmp_path: Path) -> None
         await until(pool, lambda _: sum(e.kind == "gpu.unresponsive" for e in events) == 3, events)
         files = len(os.listdir("/proc/self/fd"))
         for _ in range(50):
-            assert states(await pool.ask("fast")) == {"GPU-1": State.TIMEOUT}
+            (reply,) = await pool.ask("fast")
+            assert reply.state is State.TIMEOUT
+            assert "not replaced any more" in reply.why
         assert sum(e.kind == "gpu.unresponsive" for e in events) == 3
         assert await pool.take_events() == ()
         assert pool.workers == ()

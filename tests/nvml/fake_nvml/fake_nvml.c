@@ -89,7 +89,7 @@ int nvmlDeviceGetEccMode(device_t *d, unsigned *now, unsigned *later) { CARD; *n
 int nvmlDeviceGetViolationStatus(device_t *d, int policy, violation_t *out)
 {
     CARD;
-    out->reference = 1, out->violation = policy == 1 ? 2000000000ULL : 0;
+    out->reference = 1, out->violation = policy == 1 ? 5000000000ULL : 0;
     return 0;
 }
 
@@ -134,7 +134,7 @@ int nvmlDeviceGetFieldValues(device_t *d, int count, field_t *out)
         case 193: out[i].ret = 0, out[i].type = 5, out[i].value.s = -8; break;
         case 196: out[i].ret = 0, out[i].type = 5; break; /* GPU_MAX_TLIMIT: a real 0 */
         case 251: out[i].ret = 0, out[i].type = 1, out[i].value.ui = 1; break;
-        case 270: out[i].ret = 0, out[i].type = 3, out[i].value.u = 2000000000ULL; break;
+        case 270: out[i].ret = 0, out[i].type = 3, out[i].value.u = 5000000000ULL; break;
         }
     }
     return 0;
