@@ -47,8 +47,7 @@ def render_terminal(report: Report, console: Console) -> None:
 def report_view(report: Report) -> RenderableType:
     """Verdict, limits, findings and figures as one renderable."""
     parts: list[RenderableType] = [_verdict(report), _figures(report), _latencies(report)]
-    if report.limits:
-        parts.append(_limits(report))
+    parts.extend(_limits(report))
     parts.extend(_findings(report))
     parts.extend(_outages(report))
     return Group(*parts)
@@ -161,20 +160,25 @@ def _latencies(report: Report) -> RenderableType:
     return table
 
 
-def _limits(report: Report) -> RenderableType:
-    table = Table("", "limit", "measured", "allowed", "coverage", "why", box=None, pad_edge=False, header_style="dim")
-    for line in report.limits[:MAX_LIMITS]:
-        name = clean(line.name, 60) + (f"\n{say_labels(line.labels)}" if line.labels else "")
-        table.add_row(
-            Text(f"{SYMBOLS[line.outcome]} {say_outcome(line.outcome)}", OUTCOME_STYLES[line.outcome]),
-            Text(name),
-            Text(say(line.value, line.unit)),
-            Text(say(line.limit, line.unit)),
-            Text(say_share(line.coverage)),
-            Text(clean(line.why, 300)),
+def _limits(report: Report) -> Iterable[RenderableType]:
+    """The failed first, the reason below the figures: a column for each would be too narrow on 80 columns."""
+    order = (Outcome.FAIL, Outcome.INCONCLUSIVE, Outcome.NOT_JUDGED, Outcome.PASS)
+    ranked = sorted(report.limits, key=lambda line: order.index(line.outcome))
+    table = Table.grid(padding=(0, 1))
+    for line in ranked[:MAX_LIMITS]:
+        labels = f" ({say_labels(line.labels)})" if line.labels else ""
+        figures = f"{say(line.value, line.unit)}, allowed {say(line.limit, line.unit)}"
+        text = Text.assemble(
+            (clean(line.name, 60) + labels, "bold"), f": {figures}, coverage {say_share(line.coverage)}"
         )
-    more = len(report.limits) - MAX_LIMITS
-    return Group(table, Text(f"… {more} more limits", "dim")) if more > 0 else table
+        if line.outcome is not Outcome.PASS:
+            text.append(f"\n{clean(line.why, 400)}", "dim")
+        status = f"{SYMBOLS[line.outcome]} {say_outcome(line.outcome)}"
+        table.add_row(Text(status, OUTCOME_STYLES[line.outcome], no_wrap=True), text)
+    if ranked:
+        yield table
+    if len(ranked) > MAX_LIMITS:
+        yield Text(f"… {len(ranked) - MAX_LIMITS} more limits", "dim")
 
 
 def _findings(report: Report) -> Iterable[RenderableType]:
