@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
+from typing import TYPE_CHECKING
 
 import orjson
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -16,9 +17,11 @@ from markupsafe import Markup
 from soakd.model import Outcome, Severity
 from soakd.report import plot, wording
 from soakd.report.charts import Charts
-from soakd.report.compare import Comparison
 from soakd.report.figures import latency_rows
 from soakd.report.model import FindingLine, LimitLine, Report
+
+if TYPE_CHECKING:  # comparing brings scipy, which a report does not need
+    from soakd.report.compare import Comparison
 
 _ORDER = (Outcome.FAIL, Outcome.INCONCLUSIVE, Outcome.PASS, Outcome.NOT_JUDGED)
 _SEVERITIES = (Severity.CRITICAL, Severity.WARNING, Severity.INFO)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from rich.console import Console, Group, RenderableType
 from rich.panel import Panel
@@ -10,7 +11,6 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from soakd.model import Outcome, Severity
-from soakd.report.compare import Comparison
 from soakd.report.figures import latency_rows
 from soakd.report.model import Report
 from soakd.report.wording import (
@@ -26,6 +26,9 @@ from soakd.report.wording import (
     say_outcome,
     say_share,
 )
+
+if TYPE_CHECKING:  # comparing brings scipy, which a report does not need
+    from soakd.report.compare import Comparison
 
 OUTCOME_STYLES = {
     Outcome.PASS: "bold green",
