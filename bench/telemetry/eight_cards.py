@@ -1,7 +1,8 @@
 """Cost of GPU and PCIe telemetry: eight replayed H200 at one reading a second, every GPU and PCIe collector.
 
 Says the share of one core used by this process (the daemon's side) and by the workers, and the memory (PSS) of all
-workers together. Real workers add what the driver's calls cost; a replay costs what soakd itself does.
+workers together. The workers load pynvml, as real ones do, and play a recording; what the driver's calls cost comes
+on top on a real card.
 
     python bench/telemetry/eight_cards.py [--seconds 60] [--cards 8]
 
@@ -34,6 +35,7 @@ FIXTURES = Path(__file__).parents[2] / "tests/fixtures"
 MODULES: tuple[ModuleType, ...] = (
     gpu_memory, gpu_ecc, gpu_thermal, gpu_power_clocks, pcie_link, pcie_aer, pcie_power, xid,
 )  # fmt: skip
+_WORKER = "import sys, pynvml; from soakd.nvml.replay import main; sys.exit(main(sys.argv[1:]))"
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -79,7 +81,7 @@ def machine(root: Path, cards: int) -> Path:
 async def measure(cards: int, seconds: float) -> dict[str, object]:
     with tempfile.TemporaryDirectory() as folder:
         sysfs = await asyncio.to_thread(machine, Path(folder), cards)
-        command = (sys.executable, "-m", "soakd.nvml.replay", "--copies", str(cards), str(FIXTURES / "h200"))
+        command = (sys.executable, "-c", _WORKER, "--copies", str(cards), str(FIXTURES / "h200"))
         clock = RealClock()
         pool = GpuPool(clock, command, Limits())
         await pool.start()
