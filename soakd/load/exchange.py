@@ -158,7 +158,7 @@ class Exchange:
 
     def check(self, now_ns: int, limits: Timeouts) -> None:
         """Fail if a phase has taken too long."""
-        since_sent = now_ns - (self.due if self.sent is None else self.sent)
+        since_sent = now_ns - (self.last_read if self.sent is None else self.sent)
         if self.sent is None:
             if since_sent > limits.connect_s * 1e9:
                 self._fail(ErrorClass.CONNECT_TIMEOUT, f"no connection in {limits.connect_s:g} s", now_ns)

@@ -16,6 +16,7 @@ from soakd.load.transport import Transport
 from soakd.targets.base import Adapter, Usage
 
 _NO_USAGE = Usage(None, None)
+_SHORTEST_SECRET = 6
 
 
 class Second:
@@ -50,6 +51,8 @@ class Flight:
         self.clock = clock
         self._extra = spec.target.extra_body.encode()
         self._replicas = len(spec.target.urls)
+        values = (spec.target.api_key, *(value for _, value in spec.target.headers))
+        self._secrets = tuple(value for value in values if len(value) >= _SHORTEST_SECRET)
         self._turn = shard
         self._loads: set[Exchange] = set()
         self._canaries: set[Exchange] = set()
@@ -140,7 +143,10 @@ class Flight:
     def _exchange(self, prompt: Prompt, due_ns: int, stage: int, owner: Owner | None, *, want_text: bool) -> Exchange:
         self._turn += 1
         replica = self._turn % self._replicas
-        return Exchange(self, self._adapter, prompt, due_ns, stage, replica, owner, want_text)
+        exchange = Exchange(self, self._adapter, prompt, due_ns, stage, replica, owner, want_text)
+        # a request sent late has had no time yet to connect
+        exchange.last_read = self.clock.now_ns()
+        return exchange
 
     def _send(self, exchange: Exchange) -> None:
         body = self._adapter.body(self._spec.target.model, exchange.prompt, self._extra)
@@ -216,7 +222,13 @@ class Flight:
             self._down_since[exchange.replica] = end
         if second.first_down_ns is None:
             second.first_down_ns = self.clock.wall_ns(end)
-            second.why = f"{label}: {exchange.detail}"[:200]
+            second.why = self._scrubbed(f"{label}: {exchange.detail}")[:200]
+
+    def _scrubbed(self, text: str) -> str:
+        """Servers repeat what they were sent in their errors: a key must not come back that way."""
+        for secret in self._secrets:
+            text = text.replace(secret, "***")
+        return text
 
     def _count_success(self, exchange: Exchange, meter: Meter, second: Second, end: int) -> None:
         histograms, due = meter.histograms, exchange.due

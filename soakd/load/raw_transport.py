@@ -199,7 +199,7 @@ class _Connection(asyncio.Protocol):
         self._answered = True
         try:
             parser.feed_data(data)
-        except httptools.HttpParserError as error:
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             if self._sink is sink:
                 self._fail(ErrorClass.MALFORMED_STREAM, f"not HTTP: {error}: {data[:60]!r}")
             return

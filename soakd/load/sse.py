@@ -97,7 +97,7 @@ class SseParser:
             self._line(line, out)
         self._size = len(rest) + sum(map(len, self._data)) + len(self._data)
         self._check()
-        self._clean = not (rest or self._data or self._event or self._skip_lf)
+        self._clean = not (rest or self._data or self._event)
         return out
 
     def _without_mark(self, chunk: bytes) -> bytes:

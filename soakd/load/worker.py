@@ -143,8 +143,10 @@ async def _serve(job: Job, reader: asyncio.StreamReader, outlet: Outlet) -> None
         orders = asyncio.create_task(_obey(reader, engine))
         running = asyncio.create_task(engine.run())
         asyncio.get_running_loop().set_exception_handler(_first_fault(running, outlet))
-        outlet.emit(Ended(await running, _rss_bytes()))
+        await asyncio.wait([running])
         orders.cancel()
+        if not running.cancelled():
+            outlet.emit(Ended(running.result(), _rss_bytes()))
     finally:
         await transport.close()
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import gc
 
 import pytest
@@ -9,6 +10,7 @@ from soakd.load.arrivals import Closed
 from soakd.load.failure import ErrorClass
 from soakd.load.meter import Meter
 from soakd.load.senders import Pacer, Streams
+from soakd.load.spec import TargetSpec
 from tests.support.fake_load import Answer, FakeServer, OnePrompt, a_flight, a_prompt, a_spec, a_stage
 from tests.support.virtual_time import run_virtual, virtual_loop
 
@@ -177,6 +179,32 @@ def test_a_conversation_hears_its_answers_and_its_failures() -> None:
         return source.answers
 
     assert run_virtual(main()) == ["xxx", None]
+
+
+def test_a_stalled_generator_s_requests_have_their_full_time_to_connect() -> None:
+    async def main() -> dict[str, int]:
+        flight = a_flight(a_spec(CLOSED), FakeServer(lambda _: Answer(0.05, error=ErrorClass.CONNECT)))
+        Pacer(flight, 0, flight.clock.now_ns(), iter([1.0])).begin()
+        await asyncio.sleep(0.9)
+        virtual_loop().block(30.0)
+        await asyncio.sleep(0.01)
+        flight.check_timeouts()
+        await asyncio.sleep(1)
+        return flight.meter(0).errors
+
+    assert run_virtual(main()) == {"connect": 1}
+
+
+def test_a_key_that_the_server_repeats_is_not_told() -> None:
+    async def main() -> str:
+        target = TargetSpec(("http://h",), api_key="sk-very-secret")
+        spec = dataclasses.replace(a_spec(CLOSED), target=target)
+        flight = a_flight(spec, FakeServer(lambda _: Answer(0.01, status=401, words="wrong key sk-very-secret")))
+        Pacer(flight, 0, flight.clock.now_ns(), iter([0.0])).begin()
+        await asyncio.sleep(1)
+        return flight.seconds[0].why
+
+    assert run_virtual(main()) == "http_401: wrong key ***"
 
 
 def test_replicas_take_turns() -> None:

@@ -79,6 +79,10 @@ def test_carriage_return_and_line_feed_split_over_two_reads_end_one_line() -> No
     assert parser.feed(b"\ndata: b\r\n\r\n") == [b"b"]
 
 
+def test_a_line_end_split_over_two_reads_does_not_end_the_event() -> None:
+    assert parse([b"data: one\r", b"\ndata: two\r\n\r\n"]) == [b"one\ntwo"]
+
+
 def test_an_event_far_above_64_kib_comes_whole() -> None:
     big = b"x" * 3_000_000
     body = b"data: " + big + b"\n\n"

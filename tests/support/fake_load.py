@@ -65,6 +65,7 @@ class Answer:
     tokens: int = 4
     error: ErrorClass = ErrorClass.NONE
     status: int = 200
+    words: str = "no"
 
 
 class FakeServer:
@@ -123,7 +124,7 @@ class _Answering:
             return
         self._sink.on_head(self._answer.status, "text/event-stream", now)
         if self._answer.status != 200:
-            self._sink.on_body(b'{"error":{"message":"no"}}', now)
+            self._sink.on_body(b'{"error":{"message":"%s"}}' % self._answer.words.encode(), now)
             self._end(now)
             return
         self._sink.on_body(HEAD, now)
