@@ -154,7 +154,8 @@ class Card:
     async def acquire(self) -> None:
         self._released = False
         self._failures, self._next_start = 0, 0.0
-        await self.start()
+        if self.pid is None and self._ready is None:
+            await self.start()
         self._last.clear()
 
     async def close(self) -> None:

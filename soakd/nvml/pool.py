@@ -7,7 +7,6 @@ times and all time stamps follow the clock of the run.
 from __future__ import annotations
 
 import asyncio
-import json
 import sys
 from collections import deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -17,14 +16,13 @@ from typing import Any
 
 from soakd.model import Event, GpuIdentity, Severity, State
 from soakd.nvml.card import Card, Limits
-from soakd.nvml.device import CardId
+from soakd.nvml.listing import Listing, device_files
 from soakd.nvml.readings import state_of
 from soakd.ports import Clock, GpuReply
 
 WORKER_COMMAND: tuple[str, ...] = (sys.executable, "-m", "soakd.nvml.worker")
 _MAX_EVENTS = 1024
 _MAX_CARDS = 64
-_KILL_GRACE_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +48,8 @@ class GpuPool:
     """``ports.GpuSource`` over worker processes.
 
     ``command`` is run with ``list`` to find the cards and with ``serve UUID`` for each of them. ``fingerprint`` is
-    looked at before a periodic discovery: unchanged and with no card missing, the (costly) discovery is left out.
+    looked at before a periodic discovery: unchanged and with no card missing, the (costly) discovery is left out;
+    by default, for the real cards, it is what the driver shows in /dev and /sys.
     """
 
     def __init__(
@@ -63,6 +62,9 @@ class GpuPool:
         self._clock = clock
         self._command = tuple(command)
         self._limits = limits or Limits()
+        self._listing = Listing((*self._command, "list"))
+        if fingerprint is None and self._command == WORKER_COMMAND:
+            fingerprint = device_files
         self._fingerprint = fingerprint
         self._seen: Hashable = None
         self._cards: dict[str, Card] = {}
@@ -160,7 +162,7 @@ class GpuPool:
         """List the cards in a process of its own: listing may hang as any other call."""
         self._next_discovery = asyncio.get_running_loop().time() + self._limits.discover_s
         self._seen = self._fingerprint() if self._fingerprint else None
-        listed = await list_cards((*self._command, "list"), self._limits.start_s)
+        listed = await self._listing.run(self._limits.start_s)
         if isinstance(listed, str):
             self._why_none = f"no GPU found: {listed}"
         elif not listed and not self._cards:
@@ -188,53 +190,6 @@ class GpuPool:
         if len(self._events) == _MAX_EVENTS:
             self._dropped += 1
         self._events.append(event)
-
-
-async def list_cards(command: Sequence[str], deadline_s: float) -> tuple[CardId, ...] | str:
-    """Run the listing process. Text is the reason why there is no list."""
-    try:
-        process = await asyncio.create_subprocess_exec(
-            *command,
-            stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-            start_new_session=True,
-        )  # fmt: skip
-    except OSError as error:
-        return f"can't start {command[0]}: {error.strerror}"
-    try:
-        async with asyncio.timeout(deadline_s):
-            out, err = await process.communicate()
-    except TimeoutError:
-        return f"listing the cards did not end within {deadline_s:g} s"
-    finally:
-        await _end(process)
-    try:
-        message = json.loads(out)
-        if "failed" in message:
-            return str(message["why"])
-        return tuple(card_from(record) for record in message["cards"])
-    except (ValueError, KeyError, TypeError):
-        words = err.decode(errors="replace").strip().splitlines()
-        return f"the listing process gave no list (exit code {process.returncode}) {words[-1] if words else ''}".strip()
-
-
-async def _end(process: asyncio.subprocess.Process) -> None:
-    """Kill a listing that has not ended, and take its pipes down; one that can't be killed is left to the kernel."""
-    if process.returncode is not None:
-        return
-    process.kill()
-    try:
-        async with asyncio.timeout(_KILL_GRACE_S):
-            await process.communicate()
-    except TimeoutError:
-        return
-
-
-def card_from(record: Mapping[str, Any]) -> CardId:
-    """The identity that a worker wrote. Raises KeyError or TypeError."""
-    return CardId(
-        str(record["uuid"]), str(record["bdf"]), str(record["serial"]), str(record["name"]),
-        int(record["ordinal"]), tuple(str(m) for m in record["migs"]),
-    )  # fmt: skip
 
 
 def _queries(probed: Mapping[str, Any]) -> Mapping[str, QueryProbe]:

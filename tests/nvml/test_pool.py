@@ -305,3 +305,21 @@ async def test_a_worker_survives_nonsense(tmp_path: Path) -> None:
     assert replies[0]["card"]["uuid"] == "GPU-1"
     assert "dance" in replies[1]["why"]
     assert replies[2]["units"][""]["memory"][0] == 0
+
+
+async def test_the_cards_are_listed_again_only_when_something_changed(tmp_path: Path) -> None:
+    """Listing starts the driver's library anew: too dear for once a minute."""
+    path, counter = card(tmp_path, 1), tmp_path / "count"
+    script = f'echo x >> {counter}; exec {sys.executable} -m soakd.nvml.replay {path} "$@"'
+    seen = ["same"]
+    limits = Limits(fast_s=2, start_s=10, fast_share_s=0.0, discover_s=0.0)
+    pool = GpuPool(RealClock(), ("sh", "-c", script, "sh"), limits, fingerprint=lambda: seen[0])
+    for _ in range(5):
+        await pool.ask("fast")
+    started = counter.read_text().count("x")
+    seen[0] = "another"
+    await pool.ask("fast")
+    await pool.acquire()  # looks anew, and leaves a worker that is well alone
+    assert started == 2, "one listing and one worker"
+    assert counter.read_text().count("x") in (3, 4)
+    await pool.close()
