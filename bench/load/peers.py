@@ -63,10 +63,13 @@ def guidellm(server: KnownServer, streams: int, seconds: float, core: int) -> Me
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "report.json"
         command = [
-            *_pinned(core), str(root / "bin" / "guidellm"), "benchmark", "run", "--target", server.url,
-            "--profile", "concurrent", "--rate", str(streams), "--max-seconds", str(int(seconds + 2)),
-            "--data", "prompt_tokens=16,output_tokens=64", "--processor", str(root / "tokenizer"),
-            "--model", "known-timing", "--output-path", str(out),
+            *_pinned(core), str(root / "bin" / "guidellm"), "run",
+            "--backend", f"kind=openai_http,target={server.url},model=known-timing",
+            "--profile", f"kind=concurrent,streams={streams}",
+            "--constraint", f"kind=max_duration,seconds={int(seconds + 2)}",
+            "--tokenizer", f"kind=hf_auto,model={root / 'tokenizer'}",
+            "--data", "kind=synthetic_text,prompt_tokens=16,output_tokens=64",
+            "--output", f"kind=json,path={out}", "--disable-console",
         ]  # fmt: skip
         report = _report(command, seconds, out)
     metrics = report["benchmarks"][0]["metrics"]
@@ -121,7 +124,7 @@ def _report(command: Sequence[str], seconds: float, path: Path) -> dict[str, Any
 
 
 def _run(command: Sequence[str], limit_s: float) -> subprocess.CompletedProcess[str]:
-    print(f"$ {' '.join(command[:6])} ...", file=sys.stderr, flush=True)
+    print(f"$ {Path(command[0]).name} {Path(command[3]).name} ...", file=sys.stderr, flush=True)
     return subprocess.run(command, capture_output=True, text=True, timeout=limit_s, check=False)
 
 
