@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from soakd.analysis.latency import Retention
 from soakd.analysis.series import Floats
 from soakd.model import Event, Labels, State
 
@@ -74,8 +75,7 @@ class LoadEvidence:
     e2e: Percentiles = Percentiles()
     bottleneck: str = ""
     complete: bool = True
-    decode_retention: float | None = None
-    decode_retention_why: str = ""
+    decode: Retention | None = None
     canary: CanaryEvidence = CanaryEvidence()
     outages: tuple[OutageEvidence, ...] = ()
 

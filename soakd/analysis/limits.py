@@ -116,11 +116,15 @@ def empty_answers(limit: Limit, evidence: RunEvidence) -> tuple[LimitResult, ...
 
 
 def decode_retention(limit: Limit, evidence: RunEvidence) -> tuple[LimitResult, ...]:
-    ratio = evidence.load.decode_retention
-    if ratio is None:
-        return (limit.absent(evidence.load.decode_retention_why or "too few windows to compare"),)
+    """Fails only where the whole interval of the ratio lies below the limit."""
+    found = evidence.load.decode
+    if found is None or found.ratio is None:
+        return (limit.absent(found.why if found else "too few windows to compare an early and a late quarter"),)
+    ratio = float(found.ratio)
     why = f"decode rate late in the run is {ratio:.1%} of that early in it, against {limit.value:.0%}"
-    return (limit.judged(ratio >= limit.value, ratio, why),)
+    if ratio >= limit.value or (found.high is not None and found.high < limit.value):
+        return (limit.judged(ratio >= limit.value, ratio, why),)
+    return (limit.absent(f"{why}, but it varied too much to tell", 1.0, value=ratio),)
 
 
 def outages(limit: Limit, evidence: RunEvidence) -> tuple[LimitResult, ...]:

@@ -79,12 +79,12 @@ def _self_check(evidence: RunEvidence) -> tuple[LimitResult, ...]:
     results = []
     if not load.complete:
         why = "the load process ended before its totals were in"
-        results.append(LimitResult("load.complete", Outcome.INCONCLUSIVE, None, None, "", 0.0, why))
+        results.append(LimitResult("load.complete", Outcome.INCONCLUSIVE, None, None, "", 1.0, why))
     if load.bottleneck:
-        results.append(LimitResult("load.bottleneck", Outcome.INCONCLUSIVE, None, None, "", 0.0, load.bottleneck))
+        results.append(LimitResult("load.bottleneck", Outcome.INCONCLUSIVE, None, None, "", 1.0, load.bottleneck))
     if evidence.journal_dropped:
         why = f"{evidence.journal_dropped:,} readings were lost on their way to the journal"
-        results.append(LimitResult("journal.dropped", Outcome.INCONCLUSIVE, evidence.journal_dropped, 0, "", 0.0, why))
+        results.append(LimitResult("journal.dropped", Outcome.INCONCLUSIVE, evidence.journal_dropped, 0, "", 1.0, why))
     return tuple(results)
 
 

@@ -29,15 +29,16 @@ class Check:
 class Counted:
     """What both sides counted between the first and the last reading of the server's counters.
 
-    ``client_*`` include warm-up and canaries; ``unsettled`` are requests that failed or were cut off: the server may
-    or may not have counted them. None is unknown. ``running_max`` and ``waiting_max`` are the server's gauges under
-    load, ``asked`` the concurrency of a closed loop.
+    ``client_*`` include warm-up, ``client_requests`` the canaries too; ``unsettled`` are requests that failed or were
+    cut off: the server may or may not have counted them. ``loose_tokens`` is how many tokens it may have counted beyond
+    ``client_tokens`` (canaries, requests cut off). ``running_max`` and ``waiting_max`` are the server's gauges under
+    load, ``asked`` the concurrency of a closed loop. None is unknown.
     """
 
     client_requests: int
     client_tokens: int | None
     unsettled: int
-    max_tokens: int
+    loose_tokens: int
     server_requests: float | None
     server_tokens: float | None
     preemptions: float | None
@@ -54,8 +55,8 @@ def check(counted: Counted) -> tuple[Check, ...]:
         "requests", counted.client_requests, counted.server_requests, "requests", counted.unsettled, counted.restarted
     )
     tokens = _compare(
-        "output tokens", counted.client_tokens, counted.server_tokens, "tokens",
-        counted.unsettled * counted.max_tokens, counted.restarted,
+        "output tokens", counted.client_tokens, counted.server_tokens, "tokens", counted.loose_tokens,
+        counted.restarted,
     )  # fmt: skip
     return (requests, tokens, _concurrency(counted))
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from soakd.analysis.evidence import RunEvidence
-from soakd.analysis.latency import LatencyQuestion, coincidences, decode_retention, judge_latency
+from soakd.analysis.latency import LatencyQuestion, Retention, coincidences, decode_retention, judge_latency
 from soakd.analysis.verdict import judge_run
 from soakd.journal.reader import JournalReader
 from soakd.journal.records import RunRecord
@@ -47,13 +47,14 @@ def conclude(facts: RunFacts, seen: Seen, reader: JournalReader, journal_facts: 
     planned = facts.planned
     span = Span(planned.measured_from_s, min(planned.measured_from_s + planned.measured_s, window.duration_s))
     events = reader.events(run_id=facts.run_id, kind="canary")
-    load = load_evidence(seen.done, canaries.evidence(seen.done.canary if seen.done else None, events),
-                         *decode_rates(reader, window, span))  # fmt: skip
+    retention = decode_rates(reader, window, span)
+    canary = canaries.evidence(seen.done.canary if seen.done else None, events)
+    load = load_evidence(seen.done, canary, retention)
     evidence = gather(
         reader, window, facts.planned, load, counters=_COUNTERS, intervals=facts.intervals, local=facts.target.local,
         gpu_note=facts.gpu_note, journal_dropped=sum(journal_facts.dropped.values()),
     )  # fmt: skip
-    counted = count_both(evidence, seen.done)
+    counted = count_both(evidence, seen.done, facts.canary_max_tokens)
     checks = agreement.check(counted)
     findings = (*agreement.findings(counted, checks, evidence.end_ns), *latency_findings(reader, window, evidence))
     extra = (*agreement.results(checks), *ending_results(facts, seen))
@@ -67,14 +68,11 @@ def conclude(facts: RunFacts, seen: Seen, reader: JournalReader, journal_facts: 
     return report, read_charts(reader, window)
 
 
-def decode_rates(reader: JournalReader, window: Window, span: Span) -> tuple[float | None, str]:
+def decode_rates(reader: JournalReader, window: Window, span: Span) -> Retention | None:
     """Late against early decode rate of a stream, over disjoint windows of the measured part."""
     gaps = window_values(reader, "load_itl_p50_seconds", window, span)
     rates = [1 / g for g in gaps if g]
-    if len(rates) < 8:
-        return None, f"{len(rates)} windows; two disjoint quarters need 8"
-    found = decode_retention(np.arange(len(rates), dtype=np.float64), np.asarray(rates))
-    return (None if found.ratio is None else float(found.ratio)), found.why
+    return decode_retention(np.arange(len(rates), dtype=np.float64), np.asarray(rates)) if len(rates) >= 8 else None
 
 
 def latency_findings(reader: JournalReader, window: Window, evidence: RunEvidence) -> tuple[Finding, ...]:
@@ -102,17 +100,22 @@ def latency_findings(reader: JournalReader, window: Window, evidence: RunEvidenc
     return tuple(found)
 
 
-def count_both(evidence: RunEvidence, done: Done | None) -> agreement.Counted:
+_LONGEST_ANSWER = 2048
+"""Tokens that a request which was cut off may have cost the server, at most."""
+
+
+def count_both(evidence: RunEvidence, done: Done | None, canary_max_tokens: int) -> agreement.Counted:
     counts = [s.counts for s in done.stages] if done else []
     canary = done.canary.answers if done and done.canary else 0
+    unsettled = sum(c.failed + c.cancelled + c.retried for c in counts)
     usage_missing = sum(c.usage_missing for c in counts)
     running = [float(np.max(t.y)) for t in evidence.track("server_requests_running") if len(t.y)]
     waiting = [float(np.max(t.y)) for t in evidence.track("server_requests_waiting") if len(t.y)]
     return agreement.Counted(
         client_requests=sum(c.completed for c in counts) + canary,
         client_tokens=sum(c.tokens_out for c in counts) if counts and not usage_missing else None,
-        unsettled=sum(c.failed + c.cancelled + c.retried for c in counts),
-        max_tokens=2048,
+        unsettled=unsettled,
+        loose_tokens=unsettled * _LONGEST_ANSWER + canary * canary_max_tokens,
         server_requests=_gained(evidence, "server_requests_completed_total"),
         server_tokens=_gained(evidence, "server_generated_tokens_total"),
         preemptions=_gained(evidence, "server_preemptions_total"),

@@ -16,6 +16,7 @@ from soakd.analysis.evidence import (
     RunEvidence,
     Track,
 )
+from soakd.analysis.latency import Retention
 from soakd.analysis.limits_growth import WATCHED
 from soakd.analysis.series import Floats
 from soakd.counters import increase
@@ -133,9 +134,7 @@ def _lower_end(histogram: Histogram, q: float) -> float | None:
     return histogram.quantile_s(max(0.0, q - 1.96 * (q * (1 - q) / count) ** 0.5))
 
 
-def load_evidence(
-    done: Done | None, canary: CanaryEvidence, retention: float | None, retention_why: str
-) -> LoadEvidence:
+def load_evidence(done: Done | None, canary: CanaryEvidence, retention: Retention | None) -> LoadEvidence:
     if done is None:
         return LoadEvidence(complete=False, canary=canary)
     total, counts = done.total, done.total.counts
@@ -157,8 +156,7 @@ def load_evidence(
         e2e=percentiles(total.histograms.e2e),
         bottleneck=done.bottleneck,
         complete=not done.incomplete,
-        decode_retention=retention,
-        decode_retention_why=retention_why,
+        decode=retention,
         canary=canary,
         outages=tuple(
             OutageEvidence(o.start_ns, o.first_success_ns, o.recovered_ns, o.requests_lost) for o in done.outages

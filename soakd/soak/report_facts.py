@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+
+import orjson
 
 from soakd.analysis.evidence import CanaryEvidence, LoadEvidence, Percentiles
+from soakd.analysis.latency import Retention
 from soakd.analysis.limits_growth import Growth
 from soakd.load.messages import Done, ReplicaCounts
 from soakd.model import Event, Severity
@@ -63,7 +66,7 @@ def load_of(done: Done | None, load: LoadEvidence, run: RunFacts) -> figures.Loa
         requests_without_usage=counts.usage_missing,
         finish_reasons=dict(counts.finishes),
         empty_answers=load.empty,
-        decode_retention=figures.DecodeRetention(load.decode_retention, None, None, why=load.decode_retention_why),
+        decode_retention=_retention(load.decode),
         seed=run.seed,
     )
 
@@ -79,13 +82,32 @@ def replicas_of(counts: Sequence[ReplicaCounts], real_s: float) -> tuple[figures
     )  # fmt: skip
 
 
-def prompt_mix(notes: Sequence[str], done: Done | None) -> facts.PromptMix:
-    """``notes`` say what was cut; the shares sent are counted by tag."""
+def _retention(found: Retention | None) -> figures.DecodeRetention:
+    if found is None:
+        return figures.DecodeRetention(None, None, None, why="too few windows to compare an early and a late quarter")
+    values = (found.ratio, found.first, found.last)
+    ratio, first, last = (None if v is None else float(v) for v in values)
+    return figures.DecodeRetention(ratio, first, last, why=found.why)
+
+
+def prompt_mix(run: RunFacts, done: Done | None) -> facts.PromptMix:
+    """The notes of the specification say what was cut; the shares sent are counted by tag."""
     tags = dict(done.total.counts.tags) if done else {}
     sent = sum(tags.values())
-    shares = ", ".join(f"{tag} {n / sent:.0%}" for tag, n in sorted(tags.items())) if sent else ""
-    why = "; ".join([*notes, f"sent: {shares}"] if shares else notes)
-    return facts.PromptMix((), cut=any("cut" in note for note in notes), why=why)
+    bands = _bands(run.prompt_options, tags, sent)
+    shares = ", ".join(f"{tag} {n / sent:.0%}" for tag, n in sorted(tags.items())) if sent and not bands else ""
+    why = "; ".join([*run.prompt_notes, f"sent: {shares}"] if shares else run.prompt_notes)
+    return facts.PromptMix(bands, cut=any("cut to" in note for note in run.prompt_notes), why=why)
+
+
+def _bands(options: str, tags: Mapping[str, int], sent: int) -> tuple[facts.PromptBand, ...]:
+    """Of a mixture: each band as asked, and what was sent of it (tagged ``low-high``). Empty for other workloads."""
+    asked = orjson.loads(options or "{}").get("bands") or ()
+    return tuple(
+        facts.PromptBand(b["low"], b["high"], b["share"],
+                         tags.get(f"{b['low']}-{b['high']}", 0) / sent if sent else None)
+        for b in asked
+    )  # fmt: skip
 
 
 def canary_of(found: CanaryEvidence, prompts: int) -> facts.Canary:

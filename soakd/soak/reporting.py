@@ -70,7 +70,7 @@ def build_report(inputs: Inputs) -> Report:
         gpus=inputs.gpus,
         gpu_note=evidence.gpu_note,
         stages=tuple(facts.Stage(s.name, s.start_s, s.duration_s, s.measured) for s in run.stages),
-        prompt_mix=report_facts.prompt_mix(run.prompt_notes, seen.done),
+        prompt_mix=report_facts.prompt_mix(run, seen.done),
         agreement=tuple(
             facts.AgreementCheck(c.what, c.client, c.server, c.unit, c.outcome, c.why) for c in inputs.checks
         ),

@@ -54,7 +54,9 @@ class RunFacts:
     rate_asked: float | None
     seed: int
     prompt_notes: tuple[str, ...]
+    prompt_options: str
     canary_prompts: int
+    canary_max_tokens: int
     caps: Caps
     limits: tuple[Limit, ...]
     intervals: Mapping[str, float]
@@ -108,6 +110,8 @@ def run_facts(
         rate_asked=float(rate) if isinstance(rate, int | float) else None,
         seed=config.load.seed,
         prompt_notes=prepared.prompts.notes,
+        prompt_options=prepared.prompts.options,
+        canary_max_tokens=config.canary.max_tokens,
         canary_prompts=config.canary.prompts if config.canary.enabled else 0,
         caps=prepared.caps,
         limits=limits_of(config.limits),
