@@ -15,47 +15,60 @@ import sys
 import numpy as np
 from scipy.signal import lfilter
 
-from soakd.analysis.critical import persistence
 from soakd.analysis.series import Floats
 from soakd.analysis.slope import fit_growth
 
 SIZES = (6, 8, 10, 13, 17, 24, 40, 70, 120, 180, 240, 480)
-CORRELATIONS = (0.0, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 1.0)
+CORRELATIONS = (0.0, 0.4, 0.7, 0.85, 0.93, 0.97, 0.985, 0.995, 1.0)
+NUGGETS = (0.0, 0.5, 2.0)
 EDGES = (0.0, 0.005, 0.01, 0.02, 0.04, 0.08, 0.15, 0.3, np.inf)
 TAILS = (0.05, 0.01, 0.001)
+_FEWEST = 150
 
 
-def simulate(size: int, rho: float, rng: np.random.Generator, sims: int) -> tuple[Floats, Floats]:
-    """Estimated persistence and |slope / sd| of ``sims`` series."""
+def simulate(size: int, rho: float, nugget: float, rng: np.random.Generator, sims: int) -> tuple[Floats, Floats]:
+    """Estimated persistence and |slope / sd| of ``sims`` AR(1) series with unrelated noise of ``nugget`` standard
+    deviations of their change from one reading to the next."""
     t = np.arange(size, dtype=np.float64)
     found, ratios = np.empty(sims), np.empty(sims)
     for i in range(sims):
         shocks = rng.standard_normal(size)
         if rho < 1.0:
             shocks[0] /= np.sqrt(1.0 - rho * rho)
-        y = lfilter([1.0], [1.0, -rho], shocks)
+        y = lfilter([1.0], [1.0, -rho], shocks) + nugget * rng.standard_normal(size)
         fit, _ = fit_growth(t, y)
-        found[i], ratios[i] = persistence(fit.rho, size), abs(fit.ratio)
+        found[i], ratios[i] = fit.length / size, abs(fit.ratio)
     return found, ratios
 
 
 def table(sims: int, seed: int) -> list[list[list[float]]]:
-    """Critical values by size, bin of persistence and tail."""
+    """Critical values by size, bin of persistence and tail.
+
+    The 1 % values are taken bin by bin; the other tails as the ratio to them over all series of that size together,
+    since single bins hold too few series for a tail of one in a thousand.
+    """
     result = []
     for size in SIZES:
         rng = np.random.default_rng([seed, size])
-        worst = np.zeros((len(EDGES) - 1, len(TAILS)))
+        drawn = []
+        worst = np.zeros(len(EDGES) - 1)
         for rho in CORRELATIONS:
-            found, ratios = simulate(size, rho, rng, sims)
-            for b in range(len(EDGES) - 1):
-                mine = ratios[(found >= EDGES[b]) & (found < EDGES[b + 1])]
-                if len(mine) < max(0.05 * sims, 40):
-                    continue
-                worst[b] = np.maximum(worst[b], np.quantile(mine, [1.0 - 2.0 * a for a in TAILS]))
-        known = np.flatnonzero(worst[:, 0])
-        filled = [[float(np.interp(b, known, worst[known, j])) for j in range(len(TAILS))] for b in range(len(worst))]
-        result.append(filled)
-        print(size, [round(row[1], 2) for row in filled], file=sys.stderr, flush=True)
+            for nugget in NUGGETS if rho > 0 else NUGGETS[:1]:
+                found, ratios = simulate(size, rho, nugget, rng, sims)
+                bins = np.digitize(found, EDGES[1:-1])
+                drawn.append((bins, ratios))
+                for b in range(len(worst)):
+                    mine = ratios[bins == b]
+                    if len(mine) >= max(0.05 * sims, _FEWEST):
+                        worst[b] = max(worst[b], float(np.quantile(mine, 0.98)))
+        known = np.flatnonzero(worst)
+        worst = np.interp(np.arange(len(worst)), known, worst[known])
+        scaled = np.concatenate([ratios / worst[bins] for bins, ratios in drawn])
+        tails = np.quantile(scaled, [1.0 - 2.0 * a for a in TAILS])
+        # the bins are held to their worst correlation, so that pooled over all the 1 % tail lies below 1
+        shares = tails / tails[TAILS.index(0.01)]
+        result.append([[float(w * s) for s in shares] for w in worst])
+        print(size, [round(float(w), 2) for w in worst], shares.round(2), file=sys.stderr, flush=True)
     return result
 
 

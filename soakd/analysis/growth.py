@@ -55,6 +55,7 @@ class Growth:
     span: float
     points: int
     rho: float
+    length: float
     noise: float
     warm: float
     tau: float | None
@@ -87,7 +88,7 @@ class Growth:
         """One-sided p-value of a slope above ``limit``."""
         if self.sd <= 0:
             return 0.0 if self.slope > limit else 1.0
-        return tail_probability((self.slope - limit) / self.sd, self.rho, self.points, plain=self.plain)
+        return tail_probability((self.slope - limit) / self.sd, self.length, self.points, plain=self.plain)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,9 +153,9 @@ def measure_growth(
     now, now_sd = (late.slope, late.sd) if late else (fit.slope, sd)
     up, down = _moves_between_jumps(part)
     plain = part.fixed is None and fit.warm < _CERTAIN
-    critical = critical_value(INTERVAL_TAIL, fit.rho, points, plain=plain)
-    p = tail_probability(fit.slope / sd if sd > 0 else fit.ratio, fit.rho, points, plain=plain)
-    p_late = tail_probability(late.ratio, late.rho, points // 2, plain=False) if late else 1.0
+    critical = critical_value(INTERVAL_TAIL, fit.length, points, plain=plain)
+    p = tail_probability(fit.slope / sd if sd > 0 else fit.ratio, fit.length, points, plain=plain)
+    p_late = tail_probability(late.ratio, late.length, points // 2, plain=False) if late else 1.0
     still = _still_going(fit.slope, now, now_sd)
     return Growth(
         slope=fit.slope,
@@ -167,6 +168,7 @@ def measure_growth(
         span=span,
         points=points,
         rho=fit.rho,
+        length=fit.length,
         noise=fit.noise,
         warm=fit.warm,
         tau=tau if 0 < tau < np.inf and fit.warm > 0.5 else None,

@@ -121,7 +121,7 @@ def judge_latency(question: LatencyQuestion) -> LatencyJudgement:
     steps = [(np.arange(n) >= c).astype(np.float64) for c in cuts]
     fixed = np.column_stack([*steps, *columns]) if steps or columns else None
     fit = fit_trend(x, logs, fixed)
-    critical = critical_value(0.01, fit.rho, n, plain=False)
+    critical = critical_value(0.01, fit.length, n, plain=False)
     slope, reach = fit.slope * 3600.0, critical * fit.sd * 3600.0
     detectable = reach + 2.33 * fit.sd * 3600.0
     hours = float(x[-1] - x[0]) / 3600.0

@@ -12,9 +12,9 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import orjson
-from scipy.special import ndtr, ndtri
 
 from soakd.analysis.blocks import BlockBuilder
+from soakd.analysis.critical import normal_tail_at
 from soakd.analysis.examine import examine_blocks
 from soakd.analysis.judge import DEFAULT_ALPHA, FEWEST_READINGS, decide
 from soakd.analysis.series import Leak, SeriesJudgement, SeriesQuestion
@@ -147,8 +147,7 @@ class SeriesMonitor:
             share = min(1.0, max(span / wanted, 1e-3))
         else:
             share = 1.0 / (1.0 + 0.25 * np.log2(1.0 + self._looks))
-        # ndtri(alpha) is the (negative) critical value of a single look
-        return float(ndtr(ndtri(self._alpha) / np.sqrt(share)))
+        return normal_tail_at(self._alpha, share)
 
     def _judge(self, level: float, now: float) -> SeriesJudgement:
         judgement = decide(examine_blocks(self._question(), self._blocks.blocks()), level)

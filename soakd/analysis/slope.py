@@ -24,6 +24,9 @@ _NUGGETS = (0.0, 0.3, 1.0, 3.0, 10.0, 40.0, 200.0)
 _RANDOM_WALK_PRIOR = 3.0
 """Prior odds of a random walk against each other spectrum: the likelihood alone mistakes one for an AR(1) too often."""
 
+_SHORTEST_LENGTH = 0.3
+"""Correlation length that white noise counts as."""
+
 _EXACT = 1e-12
 """Share of the readings' variance below which a residual is rounding, not noise."""
 
@@ -32,16 +35,18 @@ _EXACT = 1e-12
 class TrendFit:
     """``slope`` per unit of ``t`` with standard deviation ``sd``; ``effects`` are the fixed columns' coefficients.
 
-    ``rho`` is the correlation of neighbouring readings, ``noise`` their residual's standard deviation, ``warm`` the
-    share (0 to 1) of the evidence that is for a warm-up curve, ``curve`` the likeliest one (None: none), ``curve_size``
-    its coefficient, ``spacing`` how much less likely (log evidence) its likelier neighbour in the list is, ``evidence``
-    the log likelihood less BIC's penalty (comparable between fits of the same readings), ``fitted`` what the likeliest
-    model says at each reading.
+    ``rho`` is the correlation of neighbouring readings, ``length`` how many readings the correlated part of the noise
+    lasts (geometric mean over the candidates, at most n: a random walk), ``noise`` the residual's standard deviation,
+    ``warm`` the share (0 to 1) of the evidence that is for a warm-up curve, ``curve`` the likeliest one (None: none),
+    ``curve_size`` its coefficient, ``spacing`` how much less likely (log evidence) its likelier neighbour in the list
+    is, ``evidence`` the log likelihood less BIC's penalty (comparable between fits of the same readings), ``fitted``
+    what the likeliest model says at each reading.
     """
 
     slope: float
     sd: float
     rho: float
+    length: float
     noise: float
     effects: tuple[float, ...]
     warm: float
@@ -61,13 +66,14 @@ class TrendFit:
 
 @dataclass(frozen=True, slots=True)
 class _Spectra:
-    """Candidate noise spectra at the frequencies of n readings: weights (g x n-1), log prior plus half log
-    determinant, and lag-1 correlation of each."""
+    """Candidate noise spectra at the frequencies of n readings: weights (g x n-1), log prior, half log determinant,
+    lag-1 correlation and log correlation length of each."""
 
     weights: Floats
     half_log: Floats
     prior: Floats
     correlation: Floats
+    log_length: Floats
 
 
 @lru_cache(maxsize=64)
@@ -75,11 +81,13 @@ def _spectra(points: int) -> _Spectra:
     omega = np.pi * np.arange(1, points) / points
     shapes: list[Floats] = [np.ones_like(omega)]
     prior = [0.0]
+    lengths = [_SHORTEST_LENGTH]
     for length in _LENGTHS[1:]:
         rho = float(np.exp(-1.0 / length))
         core = 1.0 / (1.0 + rho * rho - 2.0 * rho * np.cos(omega))
         for nugget in _NUGGETS:
             shapes.append(core + nugget)
+            lengths.append(float(np.clip(length, _SHORTEST_LENGTH, points)))
             prior.append(np.log(_RANDOM_WALK_PRIOR) if np.isinf(length) else 0.0)
     spectra = np.array(shapes)
     weights = 1.0 / spectra
@@ -88,6 +96,7 @@ def _spectra(points: int) -> _Spectra:
         half_log=0.5 * np.log(weights).sum(axis=1),
         prior=np.array(prior),
         correlation=(spectra * np.cos(omega)).sum(axis=1) / spectra.sum(axis=1),
+        log_length=np.log(lengths),
     )
 
 
@@ -175,10 +184,12 @@ def fit_trend(t: Floats, y: Floats, fixed: Floats | None = None, curves: Floats 
     shape = columns[:, 1 : 2 + k] @ beta + (columns[:, 1 + k + best] * size if best else 0.0)
     level = float(np.mean(columns[:, 0] - shape))
     around = [models.bic[i] for i in (best - 1, best + 1) if 0 < i < count]
+    constant = float(np.ptp(y)) == 0.0
     return TrendFit(
-        slope=slope * scale / span,
-        sd=float(np.sqrt(variance)) * scale / span,
+        slope=0.0 if constant else slope * scale / span,
+        sd=0.0 if constant else float(np.sqrt(variance)) * scale / span,
         rho=float(mix.sum(axis=0) @ spectra.correlation),
+        length=float(np.exp(mix.sum(axis=0) @ spectra.log_length)),
         noise=float(np.std(columns[:, 0] - shape)) * scale,
         effects=tuple(float(b * scale / width[i]) for i, b in enumerate(beta[1:])),
         warm=float(share[1:].sum()),

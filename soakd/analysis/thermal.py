@@ -152,7 +152,7 @@ def judge_thermal(question: ThermalQuestion) -> ThermalJudgement:
     sd = float(np.hypot(sd, 0.29 * resolution / span)) * _HOUR
     slope *= _HOUR
     taus, best = fits[int(share.argmax())]
-    reach = critical_value(0.01, best.rho, len(t), plain=False) * sd
+    reach = critical_value(0.01, best.length, len(t), plain=False) * sd
     verdict = Drift.INCONCLUSIVE
     if slope - reach > question.limit:
         verdict = Drift.DRIFT
