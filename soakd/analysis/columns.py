@@ -102,5 +102,5 @@ def unit_of(name: str, typical: float = 0.0) -> Unit:
 
 def is_memory(name: str, unit: str) -> bool:
     """Whether a column is one that leaks are looked for in when none was named."""
-    held = unit == "bytes" and bool(_MEMORY.search(name)) or bool(_COUNTED.match(name))
+    held = (unit == "bytes" and bool(_MEMORY.search(name))) or bool(_COUNTED.match(name))
     return held and not _OTHER.search(name.split("{")[0])

@@ -7,8 +7,10 @@ The first column is time or a count of work (``columns`` knows the names); club-
 from __future__ import annotations
 
 import csv
+import gzip
 import io
 import re
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -79,8 +81,15 @@ def _read(path: Path) -> str:
         if path.stat().st_size > MOST_BYTES:
             raise _refuse(path, None, "", f"{path.stat().st_size} bytes", f"at most {MOST_BYTES}")
         data = path.read_bytes()
-    except OSError as e:
-        raise _refuse(path, None, "", e.strerror or str(e), "a readable CSV, JSONL or Prometheus JSON file") from e
+        if data[:2] == b"\x1f\x8b":
+            with gzip.open(path) as unpacked:
+                data = unpacked.read(MOST_BYTES + 1)
+            if len(data) > MOST_BYTES:
+                raise _refuse(path, None, "", f"more than {MOST_BYTES} bytes when unpacked", "a smaller file")
+    except (OSError, EOFError, zlib.error) as e:
+        raise _refuse(
+            path, None, "", getattr(e, "strerror", None) or str(e), "a readable CSV, JSONL or Prometheus JSON file"
+        ) from e
     if not data.strip():
         raise _refuse(path, None, "", "an empty file", "a header line and at least one row")
     if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
