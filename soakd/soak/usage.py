@@ -8,10 +8,12 @@ import psutil
 
 from soakd.ports import Clock
 
+_TELEMETRY = frozenset({"soakd.nvml.worker", "soakd.rehearsal.gpu_worker"})
+
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """``real_ns`` monotonic real time; CPU seconds of the owner alone and of its children without the load workers."""
+    """``real_ns`` monotonic real time; CPU seconds of the owner alone and of its NVML workers."""
 
     real_ns: int
     owner_cpu_s: float
@@ -25,8 +27,8 @@ def measure_usage(clock: Clock) -> Usage:
     children = 0.0
     for child in process.children():
         try:
-            if "soakd.load.worker" in child.cmdline():
-                continue
+            if not _TELEMETRY.intersection(child.cmdline()):
+                continue  # load workers, and the demo server that a newcomer's first run starts
             spent = child.cpu_times()
             children += spent.user + spent.system
         except psutil.Error:  # it ended between the listing and the reading
