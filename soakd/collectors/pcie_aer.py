@@ -1,20 +1,23 @@
 """PCIe AER counters by error type: of each GPU and every bridge above it up to the root port.
 
 An error may be counted at either end of a link, so the whole path is read. A missing file means that no AER capability
-is visible (normal inside a VM): unknown, not zero. Under firmware-first error handling the files read zero although
-errors happen; the comparison with NVML's own counters shows it.
+is visible (normal inside a VM): unknown, not zero. Under firmware-first error handling (read from the ACPI table HEST,
+which only root may) the files read zero although errors happen: unknown as well. Where the table can't be read, the
+comparison with NVML's own counters shows it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from soakd.blocking import BlockingReader
 from soakd.counters import Increase
 from soakd.fields import ConfigModel
 from soakd.model import Kind, Labels, Metric, Sample, State, labels
 from soakd.nvml.aer import SEVERITIES, AerCounts, parse_aer
+from soakd.nvml.hest import firmware_first
 from soakd.nvml.pci import Attribute, PciDevice, PciTree, read_attribute, read_number
 from soakd.nvml.readings import CardReading, no_gpu, readings
 from soakd.ports import Collector, CollectorContext, Item
@@ -53,6 +56,8 @@ AGREEMENT = Metric(
 METRICS = (ERRORS, TOTAL, SUM, ROOT_PORT, AGREEMENT)
 
 _ROOT_FILES = {"correctable": "cor", "nonfatal": "nonfatal", "fatal": "fatal"}
+_FIRMWARE = "the firmware handles PCIe errors first (ACPI HEST): a zero here says nothing"
+_HEST_BYTES = 65536
 _SAME_ERROR = {
     "RxErr": "DEV_PCIE_COUNT_RECEIVER_ERROR",
     "BadTLP": "DEV_PCIE_COUNT_BAD_TLP",
@@ -104,6 +109,8 @@ class PcieAer:
         self._reader = BlockingReader("pcie_aer")
         self._comparisons: dict[str, Comparison] = {}
         self._known: dict[tuple[str, str], frozenset[str]] = {}
+        self._hest = context.roots.sys / "firmware/acpi/tables/HEST"
+        self._firmware_first: bool | None = None
 
     async def collect(self) -> Sequence[Item]:
         slow = {c.reply.gpu.bdf: c for c in await readings(self._context.gpus, "slow") if not c.mig}
@@ -124,6 +131,8 @@ class PcieAer:
 
     def _read(self) -> Mapping[str, tuple[DeviceAer, ...]]:
         self._tree.scan()
+        if self._firmware_first is None:
+            self._firmware_first = _read_firmware_first(self._hest)
         return {bdf: tuple(read_aer(d, self._tree) for d in self._tree.path(bdf)) for bdf in self._tree.gpus}
 
     def _device(self, read: DeviceAer, tags: Labels, at_ns: int, items: list[Item]) -> list[AerCounts]:
@@ -139,8 +148,13 @@ class PcieAer:
                 items += [Sample.unknown(m, attribute.state, at_ns, labels(**own), attribute.why) for m in (TOTAL, SUM)]
                 continue
             counts = parse_aer(attribute.text)
-            counted.append(counts)
             self._known[read.device.bdf, severity] = frozenset(counts.errors)
+            if self._firmware_first and not counts.sum and not counts.total:
+                items += [Sample.unknown(ERRORS, State.ABSENT, at_ns, labels(**own, error=n), _FIRMWARE)
+                          for n in counts.errors]  # fmt: skip
+                items += [Sample.unknown(m, State.ABSENT, at_ns, labels(**own), _FIRMWARE) for m in (TOTAL, SUM)]
+                continue
+            counted.append(counts)
             items += [Sample.ok(ERRORS, n, at_ns, labels(**own, error=name)) for name, n in counts.errors.items()]
             items.append(Sample.ok(SUM, counts.sum, at_ns, labels(**own)))
             if counts.total is not None:
@@ -172,6 +186,15 @@ class PcieAer:
                 aer[field_name] += counts.errors.get(name, 0)
         verdict = self._comparisons.setdefault(bdf, Comparison()).step(nvml, aer)
         return Sample.ok(AGREEMENT, dict(AGREEMENT.codes)[verdict], at_ns, tags)
+
+
+def _read_firmware_first(path: Path) -> bool:
+    """False where there is no such table, or where it may not be read."""
+    try:
+        with path.open("rb") as file:
+            return firmware_first(file.read(_HEST_BYTES)) is True
+    except OSError:
+        return False
 
 
 def read_aer(device: PciDevice, tree: PciTree) -> DeviceAer:

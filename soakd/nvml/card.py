@@ -183,13 +183,14 @@ class Card:
             nothing: Mapping[str, NvmlAnswer] = MappingProxyType({})
             replies = tuple(GpuReply(unit, state, now, nothing, why) for unit in self._units.values())
         else:
-            replies = self._replies(message.get("units", {}), now)
+            replies = self.replies_from(message.get("units", {}), now)
         self._last[tier] = (self._clock.monotonic_ns(), replies)
         if self.state is State.LOST:
             self._restart_when_due()
         return replies
 
-    def _replies(self, units: Mapping[str, Mapping[str, Sequence[Any]]], now: int) -> tuple[GpuReply, ...]:
+    def replies_from(self, units: Mapping[str, Mapping[str, Sequence[Any]]], now: int) -> tuple[GpuReply, ...]:
+        """What a worker read, as replies of the card and of every MIG instance known; changes the card's state."""
         read = {unit: {k: NvmlAnswer(code, value) for k, (code, value) in a.items()} for unit, a in units.items()}
         card = read.get("", {})
         gone = next((a.code for a in card.values() if a.code in (GPU_IS_LOST, GPU_NOT_FOUND, RESET_REQUIRED)), None)
@@ -198,9 +199,11 @@ class Card:
         else:
             self._turn(State.OK, "")
         card[EVENTS_KEY] = NvmlAnswer(self._events_code, None)
-        for mig in read:
-            if mig not in self._units and len(self._units) <= _MAX_MIGS:
-                g = self.gpu
+        for mig in [m for m in read if m not in self._units][:_MAX_MIGS]:
+            if len(self._units) > _MAX_MIGS:  # the instances that are gone longest make room
+                self._units.pop(next((m for m in self._units if m and m not in read), mig), None)
+            g = self.gpu
+            if len(self._units) <= _MAX_MIGS:
                 self._units[mig] = GpuIdentity(g.uuid, g.bdf, g.serial, g.name, g.index, mig)
         replies = []
         for mig, unit in self._units.items():

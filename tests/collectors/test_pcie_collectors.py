@@ -7,10 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from soakd.collectors import pcie_aer, pcie_link, pcie_power
 from soakd.model import Sample, State
 from soakd.nvml.device import Answer
+from soakd.nvml.hest import firmware_first
 from soakd.nvml.replay import Frame, Recording, load_recording
 from soakd.nvml.replay_source import ReplaySource
 from soakd.nvml.sysfs_tree import write_sysfs
@@ -85,6 +88,32 @@ async def test_errors_that_only_the_card_counts_are_a_disagreement(tmp_path: Pat
     assert value(await collector.collect(), "pcie_aer_agreement") == 0  # both start above zero: no change yet
     source.step()
     assert value(await collector.collect(), "pcie_aer_agreement") == 1
+
+
+def hest(*, first: bool) -> bytes:
+    """A table with a machine check source of two banks before the AER root port."""
+    check = bytearray(40 + 2 * 28)
+    check[32] = 2
+    root_port = bytearray(48)
+    root_port[0], root_port[6] = 6, int(first)
+    return b"HEST" + bytes(32) + (2).to_bytes(4, "little") + bytes(check) + bytes(root_port)
+
+
+@pytest.mark.parametrize(("first", "state"), [(True, State.ABSENT), (False, State.OK)])
+async def test_a_zero_under_firmware_first_is_unknown(first: bool, state: State, tmp_path: Path) -> None:
+    ctx, _ = machine(tmp_path, HandClock(), "a100")
+    table = tmp_path / "sys/firmware/acpi/tables/HEST"
+    table.parent.mkdir(parents=True)
+    table.write_bytes(hest(first=first))
+    items = await collect_aer(ctx)
+    assert one(items, "pcie_aer_severity_errors_total", device=A100, severity="fatal").state is state
+    assert {s.state for s in samples(items, "pcie_aer_errors_total", device=A100, severity="fatal")} == {state}
+    assert value(items, "pcie_aer_errors_total", device=A100, error="RxErr") == 2, "a count that is there is one"
+
+
+@given(st.binary(max_size=400))
+def test_no_table_breaks_the_parser(data: bytes) -> None:
+    assert firmware_first(b"HEST" + data) in (True, False, None)
 
 
 async def test_sysfs_is_read_on_a_machine_whose_driver_is_gone(tmp_path: Path) -> None:

@@ -15,7 +15,8 @@ import pytest
 
 from soakd.clock import RealClock
 from soakd.model import Event, State
-from soakd.nvml.card import Limits
+from soakd.nvml.card import Card, Limits
+from soakd.nvml.device import CardId
 from soakd.nvml.pool import GpuPool
 from soakd.ports import GpuReply
 from tests.support.gpus import FIXTURES
@@ -195,6 +196,14 @@ async def test_mig_instances_are_cards_of_their_own(tmp_path: Path) -> None:
     async with pool_of(card(tmp_path, 1, "", "lost", migs=["MIG-a", "MIG-b"])) as pool:
         assert states(await pool.ask("fast")) == dict.fromkeys(("GPU-1", "MIG-a", "MIG-b"), State.OK)
         assert states(await pool.ask("fast")) == dict.fromkeys(("GPU-1", "MIG-a", "MIG-b"), State.LOST)
+
+
+def test_mig_instances_that_are_made_anew_again_and_again_stay_bounded() -> None:
+    found = Card(CardId("GPU-1", "0000:01:00.0", "1", "Test card", 0), (), RealClock(), QUICK, lambda event: None)
+    for n in range(40):
+        replies = found.replies_from({"": OK_ANSWERS, f"MIG-{n}": OK_ANSWERS}, n)
+        assert states(replies)[f"MIG-{n}"] is State.OK
+        assert len(replies) <= 17
 
 
 async def test_release_lets_go_of_every_handle_and_acquire_takes_them_back(tmp_path: Path) -> None:
