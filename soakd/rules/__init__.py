@@ -1,1 +1,1 @@
-"""Rule kinds, one file each with ``KIND``, ``Config`` and ``build``, and the life of an alert. Pure: no I/O, no clock."""
+"""Rule kinds, one file each with ``KIND``, ``Config`` and ``build``, and the life of an alert. No I/O, no clock."""

@@ -1,0 +1,1 @@
+"""Rules over what is seen, and the queues to those who are told."""
