@@ -13,6 +13,7 @@ from soakd import schedule
 from soakd.load import metrics as load_metrics
 from soakd.model import Kind, Metric
 from soakd.registry import plugins
+from soakd.report import outcome_metrics
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,7 @@ class Catalogue:
 
 def catalogue() -> Catalogue:
     """Every metric there is."""
-    declared: list[Metric] = [*load_metrics.METRICS, *schedule.METRICS]
+    declared: list[Metric] = [*load_metrics.METRICS, *schedule.METRICS, *outcome_metrics.METRICS]
     for package in ("collectors", "sinks"):
         for plugin in plugins(package).values():
             declared.extend(plugin.metrics)

@@ -26,6 +26,7 @@ from soakd.report.charts import Charts
 from soakd.report.facts import Journal as JournalFacts
 from soakd.report.html import render_html
 from soakd.report.model import Report, from_json, to_json_bytes
+from soakd.report.outcome_metrics import outcome_samples
 from soakd.report.progress import Progress, open_progress
 from soakd.report.terminal import render_terminal
 from soakd.soak.conclude import conclude, exit_code, finish, write_report
@@ -87,6 +88,7 @@ async def soak(loaded: Loaded, environment: Environment, output: Output) -> int:
                 return conclude(facts, seen, reader, journal_facts)
 
         report, charts = await reading.call(judge)
+        journal.add(outcome_samples(report, seen.ended_ns), report.run_id)
         finish(journal, seen, report)
         await _flushed(journal)
     finally:

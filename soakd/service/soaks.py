@@ -20,6 +20,7 @@ from soakd.journal import Journal, JournalReader
 from soakd.report.charts import Charts
 from soakd.report.facts import Journal as JournalFacts
 from soakd.report.model import Report, to_json_bytes
+from soakd.report.outcome_metrics import outcome_samples
 from soakd.report.progress import Progress
 from soakd.service.watching import Watch
 from soakd.soak.conclude import conclude, exit_code, finish, write_report
@@ -140,6 +141,9 @@ class SoakDesk:
             report, charts = await reading.call(judge)
         finally:
             reading.close()
+        ended = outcome_samples(report, seen.ended_ns)
+        self._journal.add(ended, report.run_id)
+        self._watch.feed.relay(ended)
         finish(self._journal, seen, report)
         await self._journal.flush()
         folder = write_report(report, charts, loaded.config.data_dir)
