@@ -30,6 +30,7 @@ _SILENT_S = 30.0
 _STREAMS_A_WORKER = 256
 _RATE_A_WORKER = 300.0
 _QUEUE = 256
+_SHORTEST_WAIT_S = 0.2
 
 
 def worker_count(spec: LoadSpec, cores: int | None = None) -> int:
@@ -118,11 +119,11 @@ class LoadDriver:
                 async with asyncio.timeout(self._patience()):
                     heard = await self._heard.get()
             except TimeoutError:
-                for number in run.silent(self._silent_s) if self._stop_by is None else run.alive:
-                    self._workers[number].kill()
+                self._kill_the_stuck(run)
                 continue
             for message in run.take(heard):
                 yield message
+            self._kill_the_stuck(run)
             if run.died and self._stop_by is None:
                 await self.stop()
         yield run.done()
@@ -141,7 +142,13 @@ class LoadDriver:
         self._workers, self._readers = [], []
 
     def _patience(self) -> float:
-        return self._silent_s if self._stop_by is None else max(0.0, self._stop_by - time.monotonic())
+        left = math.inf if self._stop_by is None else self._stop_by - time.monotonic()
+        return max(_SHORTEST_WAIT_S, min(self._silent_s / 4, left))
+
+    def _kill_the_stuck(self, run: _Run) -> None:
+        late = self._stop_by is not None and time.monotonic() >= self._stop_by
+        for number in run.alive if late else run.silent(self._silent_s):
+            self._workers[number].kill()
 
     async def _listen(self, number: int, worker: WorkerProcess) -> None:
         why = ""
@@ -165,6 +172,7 @@ class _Run:
         self._outages = TargetOutages(spec)
         self._judge = CanaryJudge(spec.canary) if spec.canary else None
         self._last_heard = dict.fromkeys(range(workers), time.monotonic())
+        self._looked = time.monotonic()
         self._workers = workers
         self._finished: set[int] = set()
         self._faults: dict[int, str] = {}
@@ -174,7 +182,11 @@ class _Run:
         self.died: list[str] = []
 
     def silent(self, seconds: float) -> list[int]:
+        """Workers that said nothing for so long, unless it was this process that did not listen (it was stopped)."""
         now = time.monotonic()
+        slept, self._looked = now - self._looked > seconds / 2, now
+        if slept:
+            self._last_heard = dict.fromkeys(self._last_heard, now)
         return [number for number in self.alive if now - self._last_heard[number] >= seconds]
 
     def take(self, heard: _Heard) -> list[Message]:

@@ -9,7 +9,7 @@ from soakd.load.failure import DOWN, ErrorClass, Finish
 from soakd.load.histogram import Histogram
 from soakd.load.meter import Meter, absorb_gaps
 from soakd.load.prompts import Prompt, PromptSource
-from soakd.load.records import RETRIED, REUSED_CONNECTION, USAGE_MISSING, Record, pack
+from soakd.load.records import RETRIED, REUSED_CONNECTION, USAGE_MISSING, WARM_PREFIX, Record, pack
 from soakd.load.runclock import RunClock
 from soakd.load.spec import LoadSpec
 from soakd.load.transport import Transport
@@ -282,6 +282,7 @@ class Flight:
 
         tokens = exchange.tokens_out
         flags = USAGE_MISSING * (tokens is None) | RETRIED * exchange.retried | REUSED_CONNECTION * exchange.reused
+        flags |= WARM_PREFIX * (not exchange.prompt.cold)
         gap = exchange.longest_gap / 1e9 if exchange.gaps else None
         return Record(
             self.clock.wall_ns(due), after(exchange.sent), after(exchange.first_byte), after(exchange.first_token),

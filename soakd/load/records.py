@@ -16,7 +16,7 @@ _TAG_BYTES = 16
 USAGE_MISSING = 1
 RETRIED = 2
 REUSED_CONNECTION = 4
-CANARY = 8
+WARM_PREFIX = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,8 @@ class Record:
 
     ``tokens_*`` are the server's counts, None when it gave none; ``chunks`` are the deltas that carried tokens;
     ``max_gap_s`` the longest wait between two of them; ``status`` is HTTP's, 0 when no answer came; ``tag`` is the
-    class of the prompt, cut to 16 bytes of UTF-8; ``stage``, ``replica`` and ``worker`` are indexes.
+    class of the prompt, cut to 16 bytes of UTF-8; ``flags`` are those above (WARM_PREFIX: a server with a
+    prefix cache has most of the prompt); ``stage``, ``replica`` and ``worker`` are indexes.
     """
 
     due_ns: int

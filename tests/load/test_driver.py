@@ -131,14 +131,14 @@ async def test_a_worker_that_is_killed_is_an_event_and_what_was_collected_stays(
 async def test_a_worker_that_hangs_is_killed_and_the_load_ends() -> None:
     async with scripted(paced) as seen:
         driver = LoadDriver(silent_s=3.0)
-        await driver.start(load(seen.url, Stage("hold", Closed(2), 600.0)))
+        await driver.start(load(seen.url, Stage("hold", Closed(2), 600.0), workers=2))
         messages: list[Message] = []
         async with asyncio.timeout(30):
             async for message in driver.messages():
                 messages.append(message)
                 if isinstance(message, Tick) and message.elapsed_s == 1.0:
                     os.kill(driver.worker_pids[0], signal.SIGSTOP)
-    assert "died" in done_of(messages).incomplete
+    assert "worker 1 of 2 died: signal 9" in done_of(messages).incomplete
 
 
 async def test_a_stop_ends_in_seconds_with_its_done() -> None:

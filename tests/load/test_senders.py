@@ -9,6 +9,7 @@ import pytest
 from soakd.load.arrivals import Closed
 from soakd.load.failure import ErrorClass
 from soakd.load.meter import Meter
+from soakd.load.records import WARM_PREFIX, decode
 from soakd.load.senders import Pacer, Streams
 from soakd.load.spec import TargetSpec
 from tests.support.fake_load import Answer, FakeServer, OnePrompt, a_flight, a_prompt, a_spec, a_stage
@@ -167,6 +168,17 @@ def test_records_leave_with_their_window() -> None:
         assert len(flight.records) == 80 * flight.completed
 
     run_virtual(main())
+
+
+def test_records_tell_warm_prefixes_from_cold_ones() -> None:
+    async def main() -> set[bool]:
+        warm = OnePrompt(dataclasses.replace(a_prompt(), cold=False))
+        flight = a_flight(a_spec(CLOSED), FakeServer(lambda _: Answer(0.01, 0.0, 1)), warm)
+        Pacer(flight, 0, flight.clock.now_ns(), iter([0.0, 1.0])).begin()
+        await asyncio.sleep(2)
+        return {bool(record.flags & WARM_PREFIX) for record in decode(bytes(flight.records))}
+
+    assert run_virtual(main()) == {True}
 
 
 def test_a_conversation_hears_its_answers_and_its_failures() -> None:

@@ -204,6 +204,18 @@ async def test_what_is_not_http(kind: Kind) -> None:
     assert exchange.error is ErrorClass.MALFORMED_STREAM
 
 
+async def test_an_upgrade_that_nobody_asked_for() -> None:
+    upgrade = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n"
+    (exchange,), _ = await answers("raw", says(upgrade))
+    assert exchange.error is ErrorClass.MALFORMED_STREAM
+
+
+@both
+async def test_an_interim_response_before_the_answer(kind: Kind) -> None:
+    (exchange,), _ = await answers(kind, says(b"HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n" + WHOLE))
+    assert (exchange.error, exchange.status, exchange.chunks) == (ErrorClass.NONE, 200, 2)
+
+
 @both
 async def test_an_error_in_mid_stream_closes_and_the_next_request_goes_well(kind: Kind) -> None:
     async def script(asked: Asked, writer: asyncio.StreamWriter) -> bool:
