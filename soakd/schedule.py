@@ -38,6 +38,7 @@ METRICS = (DURATION, UP, FAILURES, MISSED)
 _UP_CODES = dict(UP.codes)
 _STEP_NS = 500_000_000
 _WATCH_SECONDS = 5.0
+_STOP_WITHIN_S = 1.0
 _WORST_FIRST = (State.LOST, State.TIMEOUT, State.NO_PERMISSION, State.ABSENT, State.UNSUPPORTED)
 
 log = structlog.get_logger(__name__)
@@ -136,16 +137,20 @@ class Runner:
         self._offset_ns = self._clock.wall_ns() - self._clock.monotonic_ns()
         self._arm_watch()
 
-    async def stop(self) -> None:
-        """Stop the schedules, wait for what is running (bounded by the deadlines) and close every collector."""
+    async def stop(self, *, last_reading: bool = False) -> None:
+        """Stop the schedules, let what is running end (bounded), read everything once more if wanted, and close."""
         if self._watch:
             self._watch.cancel()
         if self._scheduler.running:
             self._scheduler.shutdown(wait=False)
         running = [c.task for c in self._counts.values() if c.task and not c.task.done()]
-        for task in running:
-            task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
+        if running:
+            _, late = await asyncio.wait(running, timeout=_STOP_WITHIN_S)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
+        if last_reading:
+            await self.read_all()
         await asyncio.gather(*(j.collector.close() for j in self._jobs.values()), return_exceptions=True)
 
     async def read_all(self) -> tuple[Reading, ...]:
@@ -154,7 +159,11 @@ class Runner:
 
     async def _run(self, job: Job) -> None:
         self._counts[job.name].task = asyncio.current_task()
-        await self._read(job)
+        try:
+            await self._read(job)
+        except asyncio.CancelledError:
+            # only `stop` cancels; apscheduler would log it as the failure of a job
+            return
 
     async def _read(self, job: Job) -> Reading:
         reading = await read_once(job, self._clock)

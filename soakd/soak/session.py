@@ -124,8 +124,7 @@ class Soak:
             stopper.cancel()
             await asyncio.gather(stopper, return_exceptions=True)
             after = measure_usage(clock)
-            await runner.read_all()
-            await runner.stop()
+            await runner.stop(last_reading=True)
         duration_s = (clock.monotonic_ns() - began_ns) / 1e9
         seen = Seen(duration_s, clock.wall_ns(), done, self._ending, (before, after), boot_id(roots))
         return facts, seen
