@@ -123,7 +123,7 @@ def test_age_alone_never_takes_what_a_sink_has_not_got(tmp_path: Path) -> None:
 def test_the_cap_takes_the_oldest_first_and_says_so_when_it_was_not_forwarded(tmp_path: Path) -> None:
     bench = Bench(tmp_path, max_bytes=200_000)
     bench.store.put_cursor(Cursor("influx", 2))
-    for _ in range(40):
+    for _ in range(16):
         bench.hours(6)
         bench.clock.now_ns -= 6 * HOUR_NS - 6 * 60 * SECOND  # dense data: age alone takes nothing
         bench.settle()

@@ -35,7 +35,7 @@ class Shim:
     _changed: asyncio.Condition = field(default_factory=asyncio.Condition)
     _client: aiohttp.ClientSession | None = None
 
-    async def until(self, done: Callable[[], bool], within_s: float = 120.0) -> None:
+    async def until(self, done: Callable[[], bool], within_s: float = 300.0) -> None:
         """Return once ``done`` holds; it is asked as a request comes and as it is answered."""
         async with asyncio.timeout(within_s), self._changed:
             await self._changed.wait_for(done)
