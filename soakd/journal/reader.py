@@ -213,6 +213,13 @@ class JournalReader:
                 return
             after = (int(page[-1][1]), int(page[-1][0]))
 
+    def kept(self, name: str) -> bytes | None:
+        """What was last kept under a name."""
+        with self._snapshot():
+            query = "SELECT data FROM kept WHERE name = ?"
+            found = self._sql.execute(query, (name,)).fetchone() if self._version > 2 else None
+            return bytes(found[0]) if found else None
+
     def cursors(self) -> tuple[Cursor, ...]:
         with self._snapshot():
             found = self._sql.execute("SELECT name, head, gaps FROM cursor ORDER BY name") if self._version > 1 else ()

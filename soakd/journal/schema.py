@@ -79,7 +79,11 @@ CREATE INDEX rollup_by_series ON rollup (series_id, width_ns, from_ns);
 CREATE INDEX rollup_by_age ON rollup (width_ns, to_ns);
 """
 
-MIGRATIONS: tuple[str, ...] = (_V1, _V2)
+_V3 = """
+CREATE TABLE kept (name TEXT PRIMARY KEY, updated_ns INTEGER NOT NULL, data BLOB NOT NULL);
+"""
+
+MIGRATIONS: tuple[str, ...] = (_V1, _V2, _V3)
 VERSION = len(MIGRATIONS)
 
 

@@ -133,6 +133,11 @@ class Store:
             (cursor.name, cursor.head, gaps_text(cursor), self.clock.wall_ns()),
         )
 
+    def put_kept(self, name: str, data: bytes) -> None:
+        self.connection.execute(
+            "INSERT OR REPLACE INTO kept (name, updated_ns, data) VALUES (?, ?, ?)", (name, self.clock.wall_ns(), data)
+        )
+
     def keep_cursors(self, names: Iterable[str]) -> None:
         """Forget the cursors of sinks that are no longer configured: they would hold retention up for ever."""
         wanted = tuple(names)

@@ -110,6 +110,10 @@ class Journal:
         """Close a run; ``report`` None leaves the report as it is."""
         self._inbox.put_operation(lambda store: store.finish_run(run_id, state, outcome, ended_ns, report))
 
+    def keep(self, name: str, data: bytes) -> None:
+        """Remember one piece of state under a name (the alert rules' checkpoint); the last one stands."""
+        self._inbox.put_operation(lambda store: store.put_kept(name, data))
+
     def set_cursor(self, cursor: Cursor) -> None:
         """Remember how far a sink has come; written with the next commit."""
         self._inbox.put_operation(lambda store: store.put_cursor(cursor))
