@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from soakd import schedule
+from soakd.forward import status as forward_status
 from soakd.load import metrics as load_metrics
 from soakd.model import Kind, Metric
 from soakd.registry import plugins
@@ -46,6 +47,7 @@ class Catalogue:
 def catalogue() -> Catalogue:
     """Every metric there is."""
     declared: list[Metric] = [*load_metrics.METRICS, *schedule.METRICS, *outcome_metrics.METRICS]
+    declared += forward_status.METRICS
     for package in ("collectors", "sinks"):
         for plugin in plugins(package).values():
             declared.extend(plugin.metrics)
