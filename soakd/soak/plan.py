@@ -16,7 +16,7 @@ from soakd.load.spec import LoadSpec, Stage, TargetSpec, Timeouts
 from soakd.model import TargetInfo
 from soakd.registry import plugins
 
-_LEAST_REAL_S = 0.25
+_LEAST_REAL_S = 0.4
 _WARMUP = (300.0, 0.15)
 _IDLE_BEFORE = (30.0, 0.05)
 _IDLE_AFTER = (60.0, 0.05)
