@@ -24,6 +24,7 @@ NUGGETS = (0.0, 0.5, 2.0)
 EDGES = (0.0, 0.005, 0.01, 0.02, 0.04, 0.08, 0.15, 0.3, np.inf)
 TAILS = (0.05, 0.01, 0.001)
 _FEWEST = 150
+_SHORT = 40
 
 
 def simulate(size: int, rho: float, nugget: float, rng: np.random.Generator, sims: int) -> tuple[Floats, Floats]:
@@ -41,34 +42,56 @@ def simulate(size: int, rho: float, nugget: float, rng: np.random.Generator, sim
     return found, ratios
 
 
-def table(sims: int, seed: int) -> list[list[list[float]]]:
-    """Critical values by size, bin of persistence and tail.
+def one_size(size: int, sims: int, seed: int) -> tuple[Floats, list[Floats]]:
+    """The 1 % critical value of each bin (0 where too few fell), and in units of it the ratios of all that fell."""
+    rng = np.random.default_rng([seed, size])
+    drawn = []
+    worst = np.zeros(len(EDGES) - 1)
+    for rho in CORRELATIONS:
+        for nugget in NUGGETS if rho > 0 else NUGGETS[:1]:
+            found, ratios = simulate(size, rho, nugget, rng, sims)
+            bins = np.digitize(found, EDGES[1:-1])
+            drawn.append((bins, ratios))
+            for b in range(len(worst)):
+                mine = ratios[bins == b]
+                if len(mine) >= max(0.05 * sims, _FEWEST):
+                    worst[b] = max(worst[b], float(np.quantile(mine, 0.98)))
+    scaled = [
+        np.concatenate([ratios[bins == b] / worst[b] for bins, ratios in drawn]) if worst[b] else np.empty(0)
+        for b in range(len(worst))
+    ]
+    print(size, worst.round(2), file=sys.stderr, flush=True)
+    return worst, scaled
 
-    The 1 % values are taken bin by bin; the other tails as the ratio to them over all series of that size together,
-    since single bins hold too few series for a tail of one in a thousand.
-    """
+
+def tail_shares(pools: list[list[Floats]]) -> Floats:
+    """The other tails as a share of the 1 % value, bin by bin, over several sizes together: single ones hold too few
+    series for a tail of one in a thousand."""
+    shares = []
+    for b in range(len(EDGES) - 1):
+        pooled = np.concatenate([pool[b] for pool in pools])
+        if len(pooled) < 10 / TAILS[-1]:
+            shares.append(np.full(len(TAILS), np.nan))
+            continue
+        tails = np.quantile(pooled, [1.0 - 2.0 * a for a in TAILS])
+        shares.append(tails / tails[TAILS.index(0.01)])
+    known = np.array(shares)
+    good = np.flatnonzero(np.isfinite(known[:, 0]))
+    return np.column_stack([np.interp(np.arange(len(known)), good, known[good, j]) for j in range(len(TAILS))])
+
+
+def table(sims: int, seed: int) -> list[list[list[float]]]:
+    """Critical values by size, bin of persistence and tail."""
+    drawn = {size: one_size(size, sims, seed) for size in SIZES}
     result = []
     for size in SIZES:
-        rng = np.random.default_rng([seed, size])
-        drawn = []
-        worst = np.zeros(len(EDGES) - 1)
-        for rho in CORRELATIONS:
-            for nugget in NUGGETS if rho > 0 else NUGGETS[:1]:
-                found, ratios = simulate(size, rho, nugget, rng, sims)
-                bins = np.digitize(found, EDGES[1:-1])
-                drawn.append((bins, ratios))
-                for b in range(len(worst)):
-                    mine = ratios[bins == b]
-                    if len(mine) >= max(0.05 * sims, _FEWEST):
-                        worst[b] = max(worst[b], float(np.quantile(mine, 0.98)))
+        alike = [drawn[s][1] for s in SIZES if (s < _SHORT) == (size < _SHORT)]
+        shares = tail_shares(alike)
+        worst = drawn[size][0]
         known = np.flatnonzero(worst)
-        worst = np.interp(np.arange(len(worst)), known, worst[known])
-        scaled = np.concatenate([ratios / worst[bins] for bins, ratios in drawn])
-        tails = np.quantile(scaled, [1.0 - 2.0 * a for a in TAILS])
-        # the bins are held to their worst correlation, so that pooled over all the 1 % tail lies below 1
-        shares = tails / tails[TAILS.index(0.01)]
-        result.append([[float(w * s) for s in shares] for w in worst])
-        print(size, [round(float(w), 2) for w in worst], shares.round(2), file=sys.stderr, flush=True)
+        filled = np.interp(np.arange(len(worst)), known, worst[known])
+        result.append([[float(w * s) for s in share] for w, share in zip(filled, shares, strict=True)])
+        print(size, shares.round(2).tolist(), file=sys.stderr, flush=True)
     return result
 
 
