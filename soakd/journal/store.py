@@ -47,6 +47,10 @@ class ItemBatch:
     def size(self) -> int:
         return len(self.items)
 
+    def halves(self) -> tuple[ItemBatch, ItemBatch]:
+        middle = len(self.items) // 2
+        return ItemBatch(self.items[:middle], self.run_id), ItemBatch(self.items[middle:], self.run_id)
+
 
 @dataclass(frozen=True, slots=True)
 class BlobBatch:

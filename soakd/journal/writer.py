@@ -231,13 +231,18 @@ class Journal:
             del batch[0]
 
     def _write_apart(self, batch: list[Entry]) -> None:
-        """Write each entry by itself, so that only the one that can't be stored is lost."""
+        """Write each entry by itself, halved as long as it fails, so that only the item that can't be stored is
+        lost."""
         while batch:
             part = [batch.pop(0)]
             try:
                 self._write(part)
             except _UNSTORABLE:
-                self._inbox.settle(part, lost=True)
+                entry = part[0]
+                if isinstance(entry, ItemBatch) and entry.size > 1:
+                    batch[:0] = entry.halves()
+                else:
+                    self._inbox.settle(part, lost=True)
             except sqlite3.Error:
                 self._inbox.put_back(part + batch)
                 raise

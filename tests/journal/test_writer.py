@@ -98,13 +98,15 @@ async def test_a_flood_drops_samples_before_events(tmp_path: Path) -> None:
 
 
 async def test_one_item_that_cannot_be_stored_takes_no_other_with_it(journal: Journal, tmp_path: Path) -> None:
-    journal.add([Event("bad", T0, "a lone surrogate \ud800")])
-    journal.add([Sample.ok(TEMPERATURE, 1.0, 2**70)])
-    journal.add([Event("good", T0, "fine")])
+    good = [Event("good", T0 + i, "fine") for i in range(9)]
+    journal.add([*good[:5], Event("bad", T0, "a lone surrogate \ud800"), *good[5:]], "run-1")
+    journal.add([Sample.ok(TEMPERATURE, 1.0, 2**70), Sample.ok(TEMPERATURE, 1.0, T0)])
     await journal.flush()
     with JournalReader(tmp_path) as reader:
-        assert [e.kind for e in reader.events()] == ["good"]
+        assert reader.events(run_id="run-1") == tuple(good)
+        assert len(reader.read(TEMPERATURE.name).at_ns) == 1
     assert journal.stats().dropped == 2
+    assert journal.stats().queue_depth == 0
     assert journal.failure is None
 
 
