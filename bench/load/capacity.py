@@ -1,8 +1,8 @@
 """What one core of client sustains with its figures still within 5 %: streamed tokens/s and requests/s.
 
-``python -m bench.load.capacity [--seconds 6] [--tries 3] [--peers]`` raises the number of streams step by step, on one server of
-known timing (ITL 10 ms, 64 tokens), until TTFT P50 is off by more than 5 % or the server itself is late; requests/s by
-answers of one token. The last step that held is the capacity. JSON goes to bench/out/capacity.json.
+``python -m bench.load.capacity [--seconds 6] [--tries 3] [--peers]`` raises the number of streams step by step, on one
+server of known timing (ITL 10 ms, 64 tokens), until TTFT P50 is off by more than 5 % or the server itself is late;
+requests/s by answers of one token. The last step that held is the capacity. JSON goes to bench/out/capacity.json.
 """
 
 from __future__ import annotations
