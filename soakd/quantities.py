@@ -62,3 +62,26 @@ def format_bytes(value: float) -> str:
             return f"{sign}{size:.4g} {unit}"
         size /= 1024
     return f"{sign}{size:.4g} TiB"
+
+
+def format_value(value: float | None, unit: str) -> str:
+    """A value with its unit, as people read it; a rate's unit is ``bytes/h``."""
+    if value is None:
+        return "unknown"
+    base, slash, over = unit.partition("/")
+    match base:
+        case "bytes":
+            return format_bytes(value) + slash + over
+        case "seconds" if not over:
+            return f"{value * 1000:.4g} ms" if abs(value) < 1 else format_duration(value)
+        case "ratio":
+            return f"{value * 100:.4g} %{slash}{over}"
+        case "celsius":
+            return f"{value:.4g} °C{slash}{over}"
+        case "watts":
+            return f"{value:.4g} W{slash}{over}"
+        case "hertz":
+            return f"{value / 1e6:.4g} MHz"
+        case "":
+            return f"{value:.6g}"
+    return f"{value:.6g} {unit}"

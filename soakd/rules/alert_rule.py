@@ -14,11 +14,10 @@ from pydantic import TypeAdapter
 
 from soakd.model import Alert, AlertState, Labels, Severity
 from soakd.ports import Item
-from soakd.quantities import format_duration
+from soakd.quantities import format_duration, format_value
 from soakd.rules.book import FORGET_NS, Book
 from soakd.rules.condition import NS, Condition, Interest, Observation, Truth
 from soakd.rules.gates import Gate, Gates, interest
-from soakd.rules.options import show
 from soakd.rules.wording import Template
 
 _RECENT = 24
@@ -190,8 +189,8 @@ class AlertRule:
             **dict.fromkeys(self.condition.shape.label_names, "-"),
             **dict(labels),
             **dict(standing.fields),
-            "value": show(standing.value, unit),
-            "limit": show(standing.limit, unit),
+            "value": format_value(standing.value, unit),
+            "limit": format_value(standing.limit, unit),
             "what": standing.what or "-",
             "duration": format_duration(max(0, now_ns - standing.since_ns) / NS),
             "run": standing.run or "-",

@@ -12,10 +12,10 @@ from soakd.counters import increase
 from soakd.fields import ConfigModel, Ratio, Seconds
 from soakd.model import Kind, Labels, Sample
 from soakd.ports import Item
-from soakd.quantities import format_duration
+from soakd.quantities import format_duration, format_value
 from soakd.rules.book import Book
 from soakd.rules.condition import NS, Interest, Observation, Shape, Truth
-from soakd.rules.options import Pick, show
+from soakd.rules.options import Pick
 from soakd.rules.window import Counter, Sliding, inside
 
 KIND = "burn_rate"
@@ -117,7 +117,7 @@ class BurnRate:
         short = state.bad_short.total(at_ns) / short_total if short_total > 0 else 0.0
         truth = long > limit and short > limit
         fields = (
-            ("budget", show(config.budget, "ratio")), ("burn", f"{long / config.budget:.3g}"),
+            ("budget", format_value(config.budget, "ratio")), ("burn", f"{long / config.budget:.3g}"),
             ("window", format_duration(config.long)),
         )  # fmt: skip
         return Observation((), Truth.TRUE if truth else Truth.FALSE, at_ns, long, limit, "", fields)

@@ -14,9 +14,10 @@ from soakd.analysis.series import Leak, SeriesJudgement
 from soakd.fields import Ratio, Seconds
 from soakd.model import Event, Kind, Labels, Metric, Sample
 from soakd.ports import Item
+from soakd.quantities import format_value
 from soakd.rules.book import Book
 from soakd.rules.condition import NS, RUN_ENDED, RUN_STARTED, Interest, Observation, Shape, Truth
-from soakd.rules.options import Pick, join_key, parse_limit, show
+from soakd.rules.options import Pick, join_key, parse_limit
 
 KIND = "leak_slope"
 _RESTARTS = ("server.restart", "server.exit")
@@ -150,9 +151,9 @@ class LeakSlope:
             truth = Truth.FALSE
         hours = (total / found.slope) if total and found.slope and found.slope > 0 else None
         fields = (
-            ("low", show(found.slope_low, unit)),
-            ("high", show(found.slope_high, unit)),
-            ("detectable", show(found.smallest_detectable, unit)),
+            ("low", format_value(found.slope_low, unit)),
+            ("high", format_value(found.slope_high, unit)),
+            ("detectable", format_value(found.smallest_detectable, unit)),
             ("percent", f"{100 * found.slope / total:.3g} %/h" if total and found.slope is not None else "unknown"),
             ("shape", found.shape.value),
             ("exhausted_in", f"{hours:.3g} h" if hours else "unknown"),

@@ -16,7 +16,7 @@ from pydantic import BaseModel, BeforeValidator, PlainValidator, ValidationInfo,
 
 from soakd.fields import ConfigModel
 from soakd.model import Kind, Labels, Metric, Sample
-from soakd.quantities import format_bytes, format_duration, parse_duration, parse_size
+from soakd.quantities import parse_duration, parse_size
 from soakd.rules.condition import Condition, matches
 
 _NUMBER = re.compile(r"\s*([-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?)\s*(.*?)\s*", re.IGNORECASE)
@@ -136,29 +136,6 @@ def parse_limit(value: object, unit: str, per: str = "") -> float:
         if scale is not None and (given or not unit):
             return number * scale
     raise ValueError(f"the metric is in {wanted}, which this is not")
-
-
-def show(value: float | None, unit: str) -> str:
-    """A value with its unit, as people read it; a rate's unit is ``bytes/h``."""
-    if value is None:
-        return "unknown"
-    base, slash, over = unit.partition("/")
-    match base:
-        case "bytes":
-            return format_bytes(value) + slash + over
-        case "seconds" if not over:
-            return f"{value * 1000:.4g} ms" if abs(value) < 1 else format_duration(value)
-        case "ratio":
-            return f"{value * 100:.4g} %{slash}{over}"
-        case "celsius":
-            return f"{value:.4g} °C{slash}{over}"
-        case "watts":
-            return f"{value:.4g} W{slash}{over}"
-        case "hertz":
-            return f"{value / 1e6:.4g} MHz"
-        case "":
-            return f"{value:.6g}"
-    return f"{value:.6g} {unit}"
 
 
 def code_of(metric: Metric, name: object) -> float:

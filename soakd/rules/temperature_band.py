@@ -10,10 +10,10 @@ from pydantic import TypeAdapter, ValidationInfo, field_validator
 from soakd.fields import Ratio, Seconds
 from soakd.model import Labels, Metric, Sample
 from soakd.ports import Item
-from soakd.quantities import format_duration
+from soakd.quantities import format_duration, format_value
 from soakd.rules.book import Book
 from soakd.rules.condition import NS, Interest, Observation, Shape, Truth
-from soakd.rules.options import Pick, parse_limit, show
+from soakd.rules.options import Pick, parse_limit
 from soakd.rules.window import Sliding
 
 KIND = "temperature_band"
@@ -105,7 +105,7 @@ class TemperatureBand:
         bound = config.clear if config.clear is not None and kept.beyond else config.outside_above
         kept.beyond = share > bound
         fields = (
-            ("band", f"{config.center:g} ± {config.width:g} °C"), ("temperature", show(value, "celsius")),
+            ("band", f"{config.center:g} ± {config.width:g} °C"), ("temperature", format_value(value, "celsius")),
             ("within", format_duration(config.within)),
         )  # fmt: skip
         truth = Truth.TRUE if kept.beyond else Truth.FALSE

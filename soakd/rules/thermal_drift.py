@@ -12,9 +12,10 @@ from soakd.analysis.thermal import Drift, ThermalJudgement, ThermalQuestion, jud
 from soakd.fields import ConfigModel, Seconds
 from soakd.model import Event, Labels, Sample
 from soakd.ports import Item
+from soakd.quantities import format_value
 from soakd.rules.book import Book
 from soakd.rules.condition import NS, RUN_ENDED, RUN_STARTED, Interest, Observation, Shape, Truth
-from soakd.rules.options import Pick, join_key, parse_limit, show
+from soakd.rules.options import Pick, join_key, parse_limit
 
 KIND = "thermal_drift"
 _BIN_NS = 10 * NS
@@ -162,9 +163,9 @@ class ThermalDriftRule:
 def _fields(found: ThermalJudgement) -> Labels:
     unit = "celsius/h"
     return (
-        ("low", show(found.slope_low, unit)),
-        ("high", show(found.slope_high, unit)),
-        ("detectable", show(found.smallest_detectable, unit)),
+        ("low", format_value(found.slope_low, unit)),
+        ("high", format_value(found.slope_high, unit)),
+        ("detectable", format_value(found.smallest_detectable, unit)),
     )
 
 
