@@ -34,13 +34,16 @@ SECONDS_PER_HOUR = 3600.0
 DEFAULT_WARMUP_S = 600.0
 FEWEST_AFTER_WARMUP = 10
 _FEWEST_COARSE = 16
+_MOST_LIVES = 5
+"""Lifetimes whose slopes are fitted, the longest first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Examined:
     """The facts on one series. ``main`` is the longest lifetime, ``used`` what of it was judged (after the warm-up),
-    ``jumps`` are all of the main lifetime, ``late_jumps`` those in ``used``. ``p_value`` is the smallest honest one for
-    growth above the limit (or any), 1 where nothing could be tested."""
+    ``jumps`` are all of the main lifetime, ``late_jumps`` those in ``used``, ``segment_slopes`` the slope of each of
+    the longest lifetimes (per unit of ``x``). ``p_value`` is the smallest honest one for growth above the limit (or
+    any), 1 where nothing could be tested."""
 
     question: SeriesQuestion
     points: int
@@ -55,7 +58,7 @@ class Examined:
     staircase: Staircase | None
     growth: Growth | None
     plateau: Growth | None
-    other_slopes: tuple[float | None, ...]
+    segment_slopes: tuple[float | None, ...]
     p_value: float
     quantised: bool
 
@@ -99,7 +102,11 @@ def examine_blocks(question: SeriesQuestion, b: Blocks) -> Examined:
         growth = measure_growth(used, late, page, float(main.first_x[0]))
         stairs = _staircase(late, main, used)
         plateau = _last_plateau(used, late, page)
-    others = tuple(_slope_of(question, _slice(b, *s)) for s in spans[1:5])
+    longest = set(spans[:_MOST_LIVES])
+    slopes = tuple(
+        growth.slope if s == (a, z) and growth else _slope_of(question, _slice(b, *s)) if s in longest else None
+        for s in lives.spans
+    )
     quantised = tooth is None and growth is not None and is_quantised(growth, page)
     return Examined(
         question=question,
@@ -115,7 +122,7 @@ def examine_blocks(question: SeriesQuestion, b: Blocks) -> Examined:
         staircase=stairs,
         growth=growth,
         plateau=plateau,
-        other_slopes=others,
+        segment_slopes=slopes,
         p_value=_p_value(question, growth, stairs, plateau, quantised),
         quantised=quantised,
     )

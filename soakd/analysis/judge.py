@@ -7,12 +7,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from soakd.analysis.blocks import Blocks
 from soakd.analysis.examine import Examined, examine
-from soakd.analysis.growth import PROOF_MOVES, sign_probability
+from soakd.analysis.growth import FEWEST_BLOCKS, PROOF_MOVES, sign_probability
+from soakd.analysis.naming import doubt_about, quiet_shape
 from soakd.analysis.series import (
     Evidence,
-    Floats,
     Jump,
     Leak,
     Segment,
@@ -131,6 +130,9 @@ def _on_few(facts: Examined) -> _Answer:
     """Four to seven readings: a sign test can't reach 1 %, so they clear a series or leave it open."""
     b, q = facts.main, facts.question
     low, n = b.low, len(b)
+    if n >= FEWEST_BLOCKS:
+        why = f"{facts.used.readings} of its {b.readings} readings are left after the warm-up, too few to judge"
+        return _Answer(Leak.INCONCLUSIVE, Shape.UNKNOWN, why, facts.used.readings)
     if n < FEWEST_READINGS:
         return _Answer(Leak.INCONCLUSIVE, Shape.UNKNOWN, f"{n} readings in the longest lifetime prove nothing", n)
     steps = np.diff(low)
@@ -172,12 +174,12 @@ def _on_growth(facts: Examined, alpha: float, s: _Slopes) -> _Answer:
     q, g, stairs = facts.question, facts.growth, facts.staircase
     assert g is not None
     n = facts.used.readings
-    shape = _quiet_shape(facts)
+    shape = quiet_shape(facts)
     steady = g.slope * g.span > q.page and g.low * g.span > q.page and g.still
     late = g.slope_now > 0 and g.p_late / 0.2 <= alpha and g.slope_now * g.span / 2 > q.page
     climbing = stairs is not None and stairs.p_value <= alpha / 2
     proven = facts.p_value <= alpha
-    doubt = _doubt(facts)
+    doubt = doubt_about(facts)
     if proven and climbing and stairs is not None:
         why = (
             f"{stairs.jumps} upward jumps, {stairs.late} of them in the last half where a pool that fills would have "
@@ -204,60 +206,6 @@ def _on_growth(facts: Examined, alpha: float, s: _Slopes) -> _Answer:
         shape = Shape.LINEAR
     verdict = _unsettled(facts, s)
     return _Answer(verdict, shape, _quiet_why(facts, verdict, shape, s), n)
-
-
-def _doubt(facts: Examined) -> str:
-    """Why growth that is beyond chance may still not be a leak; empty where nothing speaks against one."""
-    g = facts.growth
-    assert g is not None
-    if g.slowing:
-        return "it is slowing down, as a warm-up that goes on does"
-    grown = max(g.slope * g.span, 0.0)
-    falls = [-j.size for j in facts.jumps if j.size < 0]
-    if falls and sum(falls) >= 0.5 * grown:
-        return f"it fell back {'once' if len(falls) == 1 else f'{len(falls)} times'} and may again"
-    return ""
-
-
-def _quiet_shape(facts: Examined) -> Shape:
-    """The name of a series in which no growth was proven."""
-    q, g = facts.question, facts.growth
-    assert g is not None
-    ups = [j for j in facts.late_jumps if j.size > 0]
-    if facts.fast_sawtooth:
-        return Shape.SAWTOOTH
-    if not g.still and g.low * g.span > 2 * q.page:
-        return Shape.WARM_UP
-    middle = float(facts.used.first_x[0] + facts.used.last_x[-1]) / 2
-    if len(ups) >= 3:
-        thinned = sum(j.x > middle for j in ups) <= 1
-        return Shape.WARM_UP if thinned else Shape.STAIRCASE
-    if facts.late_jumps and _left_a_step(facts):
-        return Shape.STEP
-    tail = float(np.median(_without_load(facts.used, g.load_effect)))
-    begun = float(np.median(_without_load(facts.main, g.load_effect)[: max(1, len(facts.main) // 100)]))
-    least = max(3 * q.page, 4 * g.noise)
-    if len(facts.used) < len(facts.main) and tail - begun > least:
-        return Shape.WARM_UP
-    if g.curve_size < 0 and g.warm > 0.8 and -g.curve_size > least:
-        return Shape.WARM_UP
-    if len(facts.used) == len(facts.main) and any(j.size > 0 for j in facts.jumps):
-        return Shape.STEP
-    return Shape.FLAT
-
-
-def _left_a_step(facts: Examined) -> bool:
-    """Whether the level after the jumps differs from that before by what they sum to: bursts leave nothing."""
-    jumps, low = facts.late_jumps, facts.used.low
-    total = sum(j.size for j in jumps)
-    before, after = low[: max(jumps[0].index, 1)], low[min(jumps[-1].index + 1, len(low) - 1) :]
-    left = float(np.median(after) - np.median(before))
-    largest = max(abs(j.size) for j in jumps)
-    return abs(total) > 0.5 * largest and left * total > 0 and abs(left) > 0.5 * abs(total)
-
-
-def _without_load(b: Blocks, effect: float | None) -> Floats:
-    return b.low if effect is None or b.load is None else b.low - effect * b.load
 
 
 def _unsettled(facts: Examined, s: _Slopes) -> Leak:
@@ -398,7 +346,13 @@ def _jumps(facts: Examined) -> tuple[Jump, ...]:
 def _segments(facts: Examined) -> tuple[Segment, ...]:
     b = facts.blocks
     return tuple(
-        Segment(float(b.first_x[a]), float(b.last_x[z - 1]), int(b.count[a:z].sum())) for a, z in facts.lives.spans
+        Segment(
+            start=float(b.first_x[a]),
+            end=float(b.last_x[z - 1]),
+            points=int(b.count[a:z].sum()),
+            slope=None if slope is None else slope * facts.per_factor,
+        )
+        for (a, z), slope in zip(facts.lives.spans, facts.segment_slopes, strict=True)
     )
 
 

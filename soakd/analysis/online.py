@@ -198,14 +198,14 @@ class SeriesMonitor:
         values = {f.name: getattr(state, f.name) for f in fields(state)}
         # JSON knows neither infinity nor NaN: a second lowest of one reading, an unknown load
         values["rows"] = [[_plain(v) for v in row] for row in state.rows]
-        return orjson.dumps({"version": _STATE_VERSION, **values})
+        return orjson.dumps({"version": _STATE_VERSION, **values}, option=orjson.OPT_SERIALIZE_NUMPY)
 
     @classmethod
     def restore(cls, config: MonitorConfig, state: bytes) -> SeriesMonitor:
         """A monitor that goes on where ``dump`` left off. Raises ValueError for a state of another version."""
         try:
             values = orjson.loads(state)
-            if values.pop("version") != _STATE_VERSION:
+            if not isinstance(values, dict) or values.pop("version", None) != _STATE_VERSION:
                 raise ValueError("a state of another version")
             rows = [[_number(v) for v in row] for row in values.pop("rows")]
             kept = MonitorState(
@@ -219,7 +219,7 @@ class SeriesMonitor:
                 suspected=bool(values["suspected"]),
                 detected_at=values["detected_at"],
             )
-        except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError) as e:
+        except (orjson.JSONDecodeError, KeyError, TypeError) as e:
             raise ValueError(f"not the state of a monitor: {e}") from e
         monitor = cls(config)
         last_x = -np.inf if kept.last_x is None else kept.last_x

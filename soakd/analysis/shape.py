@@ -83,7 +83,11 @@ class Staircase:
 def lifetimes(b: Blocks, starts: Sequence[float]) -> Lifetimes:
     """Cut at declared starts and at falls to near nothing; what is near nothing belongs to no lifetime."""
     n = len(b)
-    cuts = {int(np.searchsorted(b.first_x, s)) for s in starts if n and b.first_x[0] < s <= b.last_x[-1]}
+    inside = [s for s in starts if n and b.first_x[0] < s <= b.last_x[-1]]
+    cuts = {int(np.searchsorted(b.first_x, s)) for s in inside}
+    # a block that holds readings of both lifetimes belongs to neither
+    mixed = {c - 1 for c, s in zip(sorted(cuts), sorted(inside), strict=False) if b.last_x[c - 1] >= s}
+    cuts |= mixed
     declared = bool(cuts)
     level = np.maximum.accumulate(b.low) if n else b.low
     top = float(level[-1]) if n else 0.0
@@ -98,7 +102,7 @@ def lifetimes(b: Blocks, starts: Sequence[float]) -> Lifetimes:
     edges = np.flatnonzero(np.diff(dead.astype(np.int8)) != 0) + 1
     cuts |= {int(e) for e in edges}
     bounds = [0, *sorted(c for c in cuts if 0 < c < n), n]
-    spans = tuple((a, z) for a, z in pairwise(bounds) if z > a and not dead[a:z].all())
+    spans = tuple((a, z) for a, z in pairwise(bounds) if z > a and not dead[a:z].all() and a not in mixed)
     return Lifetimes(spans, bool(dead.any()), declared)
 
 
@@ -141,6 +145,8 @@ def _across(low: Floats, single: bool) -> Floats:
 
 def find_jumps(b: Blocks, page: float, passes: int = _PASSES) -> tuple[FoundJump, ...]:
     """Isolated sustained changes of level, up or down, that the noise between neighbours does not explain."""
+    if len(b) < 6:
+        return ()
     found: list[FoundJump] = []
     low = b.low.copy()
     for _ in range(passes):
@@ -173,8 +179,6 @@ def _netted(found: Sequence[FoundJump], least: float) -> tuple[FoundJump, ...]:
 
 def _jumps_once(b: Blocks, low: Floats, page: float, known: set[int]) -> list[FoundJump]:
     n = len(b)
-    if n < 6:
-        return []
     single = b.width == 0.0
     excess = level_changes(low, single)
     block_scale = max(float(_MAD * np.median(np.abs(excess))), page)

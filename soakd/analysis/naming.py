@@ -1,0 +1,63 @@
+"""The name of a series in which no growth was proven, and what speaks against growth that was."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from soakd.analysis.blocks import Blocks
+from soakd.analysis.examine import Examined
+from soakd.analysis.series import Floats, Shape
+
+
+def doubt_about(facts: Examined) -> str:
+    """Why growth that is beyond chance may still not be a leak; empty where nothing speaks against one."""
+    g = facts.growth
+    assert g is not None
+    if g.slowing:
+        return "it is slowing down, as a warm-up that goes on does"
+    grown = max(g.slope * g.span, 0.0)
+    falls = [-j.size for j in facts.jumps if j.size < 0]
+    if falls and sum(falls) >= 0.5 * grown:
+        return f"it fell back {'once' if len(falls) == 1 else f'{len(falls)} times'} and may again"
+    return ""
+
+
+def quiet_shape(facts: Examined) -> Shape:
+    """The name of a series in which no growth was proven."""
+    q, g = facts.question, facts.growth
+    assert g is not None
+    ups = [j for j in facts.late_jumps if j.size > 0]
+    if facts.fast_sawtooth:
+        return Shape.SAWTOOTH
+    if not g.still and g.low * g.span > 2 * q.page:
+        return Shape.WARM_UP
+    middle = float(facts.used.first_x[0] + facts.used.last_x[-1]) / 2
+    if len(ups) >= 3:
+        thinned = sum(j.x > middle for j in ups) <= 1
+        return Shape.WARM_UP if thinned else Shape.STAIRCASE
+    if facts.late_jumps and _left_a_step(facts):
+        return Shape.STEP
+    tail = float(np.median(_without_load(facts.used, g.load_effect)))
+    begun = float(np.median(_without_load(facts.main, g.load_effect)[: max(1, len(facts.main) // 100)]))
+    least = max(3 * q.page, 4 * g.noise)
+    if len(facts.used) < len(facts.main) and tail - begun > least:
+        return Shape.WARM_UP
+    if g.curve_size < 0 and g.warm > 0.8 and -g.curve_size > least:
+        return Shape.WARM_UP
+    if len(facts.used) == len(facts.main) and any(j.size > 0 for j in facts.jumps):
+        return Shape.STEP
+    return Shape.FLAT
+
+
+def _left_a_step(facts: Examined) -> bool:
+    """Whether the level after the jumps differs from that before by what they sum to: bursts leave nothing."""
+    jumps, low = facts.late_jumps, facts.used.low
+    total = sum(j.size for j in jumps)
+    before, after = low[: max(jumps[0].index, 1)], low[min(jumps[-1].index + 1, len(low) - 1) :]
+    left = float(np.median(after) - np.median(before))
+    largest = max(abs(j.size) for j in jumps)
+    return abs(total) > 0.5 * largest and left * total > 0 and abs(left) > 0.5 * abs(total)
+
+
+def _without_load(b: Blocks, effect: float | None) -> Floats:
+    return b.low if effect is None or b.load is None else b.low - effect * b.load
