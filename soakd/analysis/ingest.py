@@ -285,10 +285,10 @@ def _prometheus(path: Path, text: str) -> list[FileSeries] | None:
         answer = orjson.loads(text)
     except orjson.JSONDecodeError:
         return None
-    if not isinstance(answer, dict) or not ("data" in answer or "resultType" in answer):
+    if not isinstance(answer, dict) or not ({"data", "resultType", "status"} & set(answer)):
         return None
     if answer.get("status") == "error":
-        raise _refuse(path, None, "", f"Prometheus answered: {answer.get('error')}", "a successful range query")
+        raise _refuse(path, None, "", f"Prometheus answered {answer.get('error')!r}", "a successful range query")
     data = answer.get("data", answer)
     if not isinstance(data, dict) or data.get("resultType") != "matrix":
         kind = data.get("resultType") if isinstance(data, dict) else type(data).__name__
