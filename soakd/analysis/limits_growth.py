@@ -34,11 +34,14 @@ class Watched:
 
 _WHOLE_TREE = (("role", "total"),)
 _EVERY_POOL = (("pool", "all"),)
+_SMALL_POOL = (("pool", "small"),)
+"""Blocks under 1 MiB: the large pool is busy with caches and activations, the small one shows a leak in seconds."""
 WATCHED: tuple[Watched, ...] = (
     Watched("gpu_memory_used_bytes", "vram_leak_max", NVML_PAGE_BYTES, "gpu_memory_total_bytes", "vram"),
     Watched("gpu_process_memory_bytes", "vram_leak_max", NVML_PAGE_BYTES, "gpu_memory_total_bytes", "vram"),
     Watched("gpu_memory_outside_allocator_bytes", "vram_leak_max", NVML_PAGE_BYTES, "gpu_memory_total_bytes"),
     Watched("allocator_allocated_bytes", "vram_leak_max", 512.0, "gpu_memory_total_bytes", "vram", _EVERY_POOL),
+    Watched("allocator_allocated_bytes", "vram_leak_max", 512.0, "gpu_memory_total_bytes", "vram", _SMALL_POOL),
     Watched(
         "server_process_anon_swap_bytes", "host_memory_leak_max", 4096.0, "host_memory_total_bytes", "host_memory",
         _WHOLE_TREE,

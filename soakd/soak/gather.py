@@ -98,7 +98,7 @@ def _expected(series: Series, x: Floats, window: Window, intervals: Mapping[str,
     span = window.duration_s
     if series.metric.name.startswith(_PER_PROCESS) and len(x):
         span = float(x[-1] - x[0])
-    step = float(np.median(np.diff(x))) if len(x) > 2 else interval
+    step = float(np.median(np.diff(x))) if len(x) > 1 else span
     return max(1, int(span / max(interval, step)))
 
 
