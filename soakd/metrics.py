@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from soakd import schedule
+from soakd.alerting import own_metrics as alerting_metrics
 from soakd.forward import status as forward_status
 from soakd.load import metrics as load_metrics
 from soakd.model import Kind, Metric
@@ -47,7 +48,7 @@ class Catalogue:
 def catalogue() -> Catalogue:
     """Every metric there is."""
     declared: list[Metric] = [*load_metrics.METRICS, *schedule.METRICS, *outcome_metrics.METRICS]
-    declared += forward_status.METRICS
+    declared += (*forward_status.METRICS, *alerting_metrics.METRICS)
     for package in ("collectors", "sinks"):
         for plugin in plugins(package).values():
             declared.extend(plugin.metrics)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import glob
+import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import orjson
 from pydantic import BaseModel, Field, ValidationError, field_validator
 
 from soakd import share
@@ -149,13 +151,8 @@ def _rule(source: Source, path: tuple[str | int, ...], entry: object, context: R
         raise ConfigError(problems)
     condition: Condition[Any] = context.kinds[config.kind].build(options)
     rule = AlertRule(_definition(source, path, config, condition), condition)
-    fingerprint = f"{config.model_dump_json()}{options.model_dump_json(fallback=_shape_of)}"
+    fingerprint = hashlib.sha256(orjson.dumps(entry, option=orjson.OPT_SORT_KEYS)).hexdigest()[:16]
     return LoadedRule(config, options, rule, fingerprint)
-
-
-def _shape_of(value: object) -> str:
-    shape = getattr(value, "shape", None)
-    return repr(shape)
 
 
 def _definition(
