@@ -69,9 +69,9 @@ def _figures(metric: Metrics) -> tuple[Panel, ...]:
         return rows(Text(title, question), columns, Look(12, 9), sort="measure")
 
     return (
-        table("Latencies and times", "Is it slower?", "soak_result_seconds"),
-        table("Requests a second", "Does it do more?", "soak_result_requests_per_second"),
-        table("Output tokens a second", "Does it write faster?", "soak_result_tokens_per_second"),
+        table("Latencies and times", "Is it slower, beyond the intervals?", "soak_result_seconds"),
+        table("Requests a second", "Does it complete more requests?", "soak_result_requests_per_second"),
+        table("Output tokens a second", "Does it write more tokens?", "soak_result_tokens_per_second"),
         table("Shares", "Fewer errors, better used, less slowed by age?", "soak_result_ratio"),
         table("Incidents", "Did rare things happen more often? None seen once says little of the next run.",
               "soak_result_incidents"),
@@ -103,8 +103,8 @@ def _over_time(metric: Metrics) -> tuple[Panel, ...]:
     return (
         lines("E2E P95", "When in a run did it become slow?", "load_e2e_p95_seconds", "max"),
         lines("TTFT P95, from due", "The same for the first token.", "load_ttft_from_due_p95_seconds", "max"),
-        lines("Completed requests", "Does it hold?", "load_requests_per_second"),
-        lines("Output tokens", "Does it hold?", "load_output_tokens_per_second"),
+        lines("Completed requests", "Does the rate hold to the end in every run?", "load_requests_per_second"),
+        lines("Output tokens", "Does the throughput hold to the end in every run?", "load_output_tokens_per_second"),
         graph(
             Text("VRAM used", "Do the runs start from the same level, and end there?"),
             (trend(metric("gpu_memory_used_bytes"), (*_BY, "bdf"), _HERE, "$tag_host $tag_run $tag_bdf", "max"),),

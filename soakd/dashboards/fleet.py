@@ -42,8 +42,8 @@ def _hosts(metric: Metrics) -> tuple[Panel, ...]:
             Text(
                 "Every host: last verdict, fastest growth, worst reading",
                 "One row for each host that sent anything in the time range. Growth is that of the card whose memory "
-                "grew fastest in the soaks of the time range; the worst of a host is the worst of what is known: what is "
-                "not known of a card stands in the table of cards.",
+                "grew fastest in the soaks of the time range. The worst of a host is the worst of what is known; "
+                "what is not known stands in the table of cards.",
             ),
             (
                 Column(newest(metric("soak_outcome"), ("host",), ("run", "model", "simulated"), here, "last verdict")),

@@ -111,11 +111,12 @@ def _errors(metric: Metrics) -> tuple[Panel, ...]:
 
     return (
         graph(
-            Text("Failed requests by class", "What kind of failure, and when?"),
-            (gain("load_errors_total", "$tag_class"),), Look(8, bars=True),
+            Text("Failed requests by class, running total", "What kind of failure, and when? A class is there from its "
+                 "first failure on."),
+            (trend(metric("load_errors_total"), ("class",), _HERE, "$tag_class", "last"),), Look(8),
         ),
         graph(
-            Text("Requests lost on the way", "Were requests not even sent, or sent again, or pre-empted?"),
+            Text("Requests lost on the way", "How many failed, were never sent, sent again or pre-empted?"),
             (
                 gain("load_requests_failed_total", "failed"), gain("load_requests_dropped_total", "never sent"),
                 gain("load_requests_retried_total", "sent again"), gain("server_preemptions_total", "pre-empted"),

@@ -57,7 +57,8 @@ GROWTH_SHAPE = Metric(
 )  # fmt: skip
 GROWTH_FULL = Metric(
     "soak_growth_full_in_seconds", "seconds", Kind.GAUGE,
-    "Time from the run's end until the memory is full at the slope found; only of series that grow.", _REPORT, _SERIES,
+    "Time from the run's end until the memory is full at the slope found; absent where nothing grows.", _REPORT,
+    _SERIES,
 )  # fmt: skip
 _RESULT = ("bound", "measure")
 RESULT_SECONDS = Metric("soak_result_seconds", "seconds", Kind.GAUGE, "Latencies and times of a run with the ends of "
@@ -140,8 +141,7 @@ def _growth(found: SeriesVerdict, at_ns: int) -> Iterator[Sample]:
     if found.unit == "bytes":
         share = None if found.percent_per_hour is None else found.percent_per_hour / 100
         yield _sample(GROWTH_SHARE, share, at_ns, about)
-        if found.exhausted_in_s is not None:
-            yield _sample(GROWTH_FULL, found.exhausted_in_s, at_ns, about)
+        yield _sample(GROWTH_FULL, found.exhausted_in_s, at_ns, about)
 
 
 def _measure(measure: Measure, at_ns: int) -> Iterator[Sample]:
