@@ -21,6 +21,7 @@ from soakd.forward.forwarder import Forwarder, SinkSpec
 from soakd.journal import Journal, RetentionPolicy
 from soakd.model import labels
 from soakd.nvml.pool import GpuPool
+from soakd.service.alarms import build_alarms
 from soakd.service.backend import DaemonBackend
 from soakd.service.soaks import SoakDesk
 from soakd.service.watching import Watch
@@ -53,9 +54,13 @@ async def serve(loaded: Loaded, config_path: Path | None, stopping: asyncio.Even
         environment = Environment(clock=clock, gpus=pool, gpu_note=pool.why_none)
         environment = replace(environment, cards=tuple(r.gpu for r in await pool.ask("fast")))
         watch = Watch(loaded, environment, journal)
-        desk = SoakDesk(loaded, config_path, environment, journal, watch)
-        backend = DaemonBackend(loaded, clock, journal, watch, desk, forwarder, pool, clock.wall_ns())
+        alarms = build_alarms(loaded, clock, journal, emit=watch.feed.emit, relay=watch.feed.relay, forwarder=forwarder)
+        watch.listen(alarms.see)
+        desk = SoakDesk(loaded, config_path, environment, journal, watch, alarms)
+        backend = DaemonBackend(loaded, clock, journal, watch, desk, forwarder, pool, alarms, clock.wall_ns())
         address = await _listen(stack, config.web.listen, build_app(backend, token))
+        await alarms.start()
+        stack.push_async_callback(alarms.stop)
         await watch.start()
         stack.push_async_callback(watch.pause)
         desk.start()

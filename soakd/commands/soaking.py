@@ -29,6 +29,7 @@ from soakd.report.model import Report, from_json, to_json_bytes
 from soakd.report.outcome_metrics import outcome_samples
 from soakd.report.progress import Progress, open_progress
 from soakd.report.terminal import render_terminal
+from soakd.service.alarms import alarmed, of_one_run
 from soakd.soak.conclude import conclude, exit_code, finish, write_report
 from soakd.soak.environment import Environment
 from soakd.soak.live import LiveView
@@ -77,7 +78,7 @@ async def soak(loaded: Loaded, environment: Environment, output: Output) -> int:
     try:
         run = Soak(loaded, prepared, environment, journal)
         on_signals(run.stop)
-        facts, seen = await _with_progress(run, environment)
+        facts, seen = await _with_alarms(run, loaded, environment, journal)
         full = await _flushed(journal)
         journal_facts = _journal_facts(journal)
         if full:
@@ -96,6 +97,19 @@ async def soak(loaded: Loaded, environment: Environment, output: Output) -> int:
         await journal.close()
     _tell(report, charts, config.data_dir, output)
     return exit_code(report)
+
+
+async def _with_alarms(run: Soak, loaded: Loaded, environment: Environment, journal: Journal) -> tuple[RunFacts, Seen]:
+    """Alerts are sent where notifiers are configured."""
+    alarms = of_one_run(loaded, environment, journal, run)
+    if alarms is None:
+        return await _with_progress(run, environment)
+    await alarms.start()
+    try:
+        with alarmed(alarms, run, loaded):
+            return await _with_progress(run, environment)
+    finally:
+        await alarms.stop()
 
 
 async def _with_progress(run: Soak, environment: Environment) -> tuple[RunFacts, Seen]:

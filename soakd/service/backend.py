@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass, field
 
 from soakd import __version__
+from soakd.alerting.engine import Alerting
 from soakd.blocking import BlockingReader
 from soakd.config import Loaded
 from soakd.errors import SoakdError
@@ -34,6 +35,7 @@ class DaemonBackend:
     desk: SoakDesk
     forwarder: Forwarder
     pool: GpuPool
+    alarms: Alerting
     started_ns: int
     constant_labels: Labels = field(default_factory=lambda: labels(host=socket.gethostname()))
     reading: BlockingReader = field(default_factory=lambda: BlockingReader("web"))
@@ -68,7 +70,22 @@ class DaemonBackend:
             "journal": {"rows": stats.rows, "file_bytes": stats.file_bytes, "queued": stats.queue_depth,
                         "dropped": stats.dropped},
             "sinks": [asdict(s) for s in self.forwarder.status()],
+            "alerts": self._alerts(),
             "events": [_event(e) for e in self.watch.feed.events[-_SHOWN_EVENTS:]],
+        }  # fmt: skip
+
+    def _alerts(self) -> dict[str, object]:
+        found = self.alarms.status()
+        return {
+            "rules": len(found.rules),
+            "failing_rules": [r.name for r in found.rules if r.problem],
+            "firing": [
+                {"name": a.name, "severity": a.severity.value, "summary": a.summary, "run": a.run or None,
+                 "since": iso(a.fired_ns or a.since_ns), "known": a.known, "labels": dict(a.labels)}
+                for a in found.firing
+            ],
+            "channels": [asdict(c) for c in found.channels],
+            "items_dropped": found.items_dropped,
         }  # fmt: skip
 
     def samples(self) -> tuple[Sample, ...]:

@@ -13,6 +13,7 @@ import structlog
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
 from apscheduler.triggers.cron import CronTrigger
 
+from soakd.alerting.engine import Alerting
 from soakd.blocking import BlockingReader
 from soakd.config import Loaded, SoakScheduleConfig, load_config
 from soakd.errors import SoakdError
@@ -22,6 +23,7 @@ from soakd.report.facts import Journal as JournalFacts
 from soakd.report.model import Report, to_json_bytes
 from soakd.report.outcome_metrics import outcome_samples
 from soakd.report.progress import Progress
+from soakd.service.alarms import alarmed
 from soakd.service.watching import Watch
 from soakd.soak.conclude import conclude, exit_code, finish, write_report
 from soakd.soak.environment import Environment
@@ -39,12 +41,13 @@ class SoakDesk:
     """Takes orders. A second soak while one runs is refused with a clear message, never queued silently."""
 
     def __init__(self, loaded: Loaded, config_path: Path | None, environment: Environment, journal: Journal,
-                 watch: Watch) -> None:  # fmt: skip
+                 watch: Watch, alarms: Alerting) -> None:  # fmt: skip
         self._loaded = loaded
         self._config_path = config_path
         self._environment = environment
         self._journal = journal
         self._watch = watch
+        self._alarms = alarms
         self._running: Soak | None = None
         self._idle = asyncio.Event()
         self._idle.set()
@@ -122,7 +125,8 @@ class SoakDesk:
 
         run.on_tick(lambda tick, feed: show(live.snapshot(tick, feed)))
         try:
-            facts, seen = await run.run()
+            with alarmed(self._alarms, run, loaded):
+                facts, seen = await run.run()
         finally:
             await self._watch.start()
         await self._journal.flush()

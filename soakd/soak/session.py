@@ -72,6 +72,7 @@ class Soak:
         self._ending = Ending()
         self._listeners: list[Callable[[Tick, Feed], None]] = []
         self._batch_listeners: list[Callable[[Sequence[Item]], None]] = []
+        self._start_listeners: list[Callable[[RunFacts], None]] = []
         safety = loaded.config.safety
         self._safety = SafetyWatch(
             SafetyLimits(
@@ -94,6 +95,10 @@ class Soak:
         """Called with everything the run's collectors and its load say, once it is on its way to the journal."""
         self._batch_listeners.append(listener)
 
+    def on_start(self, listener: Callable[[RunFacts], None]) -> None:
+        """Called once, when the run is known and nothing of it was measured yet."""
+        self._start_listeners.append(listener)
+
     def stop(self, why: str) -> None:
         """End the run early; it still ends with a report. The first reason is kept."""
         if not self._stopping.is_set():
@@ -113,6 +118,8 @@ class Soak:
         feed.listen(self._watch)
         for listener in self._batch_listeners:
             feed.listen(listener)
+        for told in self._start_listeners:
+            told(facts)
         runner = Runner(self._jobs(), clock, feed.emit)
         before = measure_usage(clock)
         runner.start()
