@@ -10,6 +10,8 @@ from scipy.special import log_ndtr, ndtri, ndtri_exp
 
 from soakd.analysis import critical_table as table
 
+_CHOSEN = 1.1
+
 
 def _row(length: float, points: int) -> tuple[float, ...]:
     """Critical values at the tabulated tails, interpolated on log(points); the bin of persistence it falls in."""
@@ -26,8 +28,8 @@ def critical_value(alpha: float, length: float, points: int, *, plain: bool = Tr
 
     Between and beyond the tabulated tails it is linear in log(alpha), and beyond them at least in proportion to the
     normal value. The table is for ``plain`` series: where a warm-up is certain, or steps or a load were fitted, the
-    averaging that widens the standard deviation in the table no longer does, and the value is never less than the
-    normal one.
+    averaging that widens the standard deviation in the table no longer does, and the value is never less than 1.1 times
+    the normal one (the time constant and the place of a step were chosen from the same readings).
     """
     row = _row(length, points)
     logs = [-np.log(a) for a in table.TAILS]
@@ -38,7 +40,7 @@ def critical_value(alpha: float, length: float, points: int, *, plain: bool = Tr
     normal = -float(ndtri(alpha))
     if alpha < table.TAILS[-1]:
         value = max(value, row[-1] * normal / -float(ndtri(table.TAILS[-1])))
-    return value if plain else max(value, normal)
+    return value if plain else max(value, _CHOSEN * normal)
 
 
 def tail_probability(ratio: float, length: float, points: int, *, plain: bool = True) -> float:
@@ -56,7 +58,7 @@ def tail_probability(ratio: float, length: float, points: int, *, plain: bool = 
     if ratio > row[-1]:
         scaled = ratio * -float(ndtri(table.TAILS[-1])) / row[-1]
         logp = max(logp, float(log_ndtr(-scaled)))
-    return float(np.exp(logp if plain else max(logp, float(log_ndtr(-ratio)))))
+    return float(np.exp(logp if plain else max(logp, float(log_ndtr(-ratio / _CHOSEN)))))
 
 
 def normal_tail_at(alpha: float, share: float) -> float:

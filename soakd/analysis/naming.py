@@ -6,7 +6,12 @@ import numpy as np
 
 from soakd.analysis.blocks import Blocks
 from soakd.analysis.examine import Examined
+from soakd.analysis.growth import WARMED_UP_TAUS
 from soakd.analysis.series import Floats, Shape
+
+
+_CURVE_SHARE = 0.3
+"""Size of a warm-up over the linear growth beside it from which the one may be taken for the other."""
 
 
 def doubt_about(facts: Examined) -> str:
@@ -15,6 +20,9 @@ def doubt_about(facts: Examined) -> str:
     assert g is not None
     if g.slowing:
         return "it is slowing down, as a warm-up that goes on does"
+    rising = -g.curve_size >= _CURVE_SHARE * max(g.slope * g.span, 0.0)
+    if g.tau is not None and g.span < WARMED_UP_TAUS * g.tau and rising:
+        return "what looks like a warm-up is not over yet"
     grown = max(g.slope * g.span, 0.0)
     falls = [-j.size for j in facts.jumps if j.size < 0]
     if falls and sum(falls) >= 0.5 * grown:

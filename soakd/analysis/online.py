@@ -25,6 +25,9 @@ FIRST_LOOK_READINGS = 60
 LOOK_GROWTH = 1.125
 """A look is due when the span has grown by this factor: 12 looks take a run from its first quarter to its end."""
 
+CONFIRM_GROWTH = 1.05
+"""The same for the look that confirms one that found a leak."""
+
 LONGEST_WARMUP_S = 600.0
 
 _STATE_VERSION = 1
@@ -110,7 +113,7 @@ class SeriesMonitor:
                 return span >= FIRST_LOOK_SHARE * wanted and self._readings >= FEWEST_READINGS
             enough = self._config.per != "hour" or span >= FIRST_LOOK_S
             return enough and self._readings >= FIRST_LOOK_READINGS
-        return span >= LOOK_GROWTH * self._last_look
+        return span >= (CONFIRM_GROWTH if self._suspected else LOOK_GROWTH) * self._last_look
 
     @property
     def _readings(self) -> int:
