@@ -9,6 +9,9 @@ from soakd.analysis.examine import Examined
 from soakd.analysis.growth import WARMED_UP_TAUS
 from soakd.analysis.series import Floats, Shape
 
+_FLOOR = 0.1
+_FEWEST_BESIDE = 3
+"""Blocks that a level must last to be the one before or after a step."""
 
 _CURVE_SHARE = 0.3
 """Size of a warm-up over the linear growth beside it from which the one may be taken for the other."""
@@ -62,7 +65,10 @@ def _left_a_step(facts: Examined) -> bool:
     jumps, low = facts.late_jumps, facts.used.low
     total = sum(j.size for j in jumps)
     before, after = low[: max(jumps[0].index, 1)], low[min(jumps[-1].index + 1, len(low) - 1) :]
-    left = float(np.median(after) - np.median(before))
+    if min(len(before), len(after)) < _FEWEST_BESIDE:
+        return False
+    # floors, since bursts reach the middle of what lies between them
+    left = float(np.quantile(after, _FLOOR) - np.quantile(before, _FLOOR))
     largest = max(abs(j.size) for j in jumps)
     return abs(total) > 0.5 * largest and left * total > 0 and abs(left) > 0.5 * abs(total)
 
