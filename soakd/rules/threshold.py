@@ -33,7 +33,7 @@ class Against(Pick):
 
 class Config(Pick):
     """One of ``above``, ``below`` and ``is`` (names of a state's values). ``clear`` is the value at which an alert that
-    fires may end (hysteresis). ``over`` divides the reading by another metric's (then the limit is a ratio).
+    fires may end; ``hysteresis`` is the same as a distance from a limit that moves. ``over`` divides the reading by another metric's (then the limit is a ratio).
     """
 
     over: Pick | None = None
@@ -41,12 +41,13 @@ class Config(Pick):
     below: float | Against | None = None
     equals: Values = ()
     clear: float | None = None
+    hysteresis: float = 0.0
 
-    @field_validator("above", "below", "clear", mode="before")
+    @field_validator("above", "below", "clear", "hysteresis", mode="before")
     @classmethod
     def _limit(cls, value: object, info: ValidationInfo) -> object:
         metric = info.data.get("metric")
-        if isinstance(value, Mapping) or metric is None:
+        if isinstance(value, Mapping) or metric is None or value is None:
             return value
         return parse_limit(value, "ratio" if info.data.get("over") else metric.unit)
 
@@ -63,6 +64,8 @@ class Config(Pick):
         given = [self.above is not None, self.below is not None, bool(self.equals)]
         if sum(given) != 1:
             raise ValueError("give one of above, below and equals")
+        if self.hysteresis < 0 or (self.hysteresis and self.clear is not None):
+            raise ValueError("hysteresis is a distance, and does not go with clear")
         if self.clear is not None:
             limit = self.above if self.above is not None else self.below
             if not isinstance(limit, float) or (self.clear > limit) == (self.above is not None):
@@ -125,8 +128,9 @@ class Threshold:
             what = name_of(sample.metric, value) if sample.metric.kind is Kind.STATE else ""
             return Observation(sample.labels, Truth.TRUE if truth else Truth.FALSE, sample.at_ns, value, None, what)
         bound = limit
-        if self._config.clear is not None and state.beyond.get(sample.labels):
-            bound = self._config.clear
+        if state.beyond.get(sample.labels):
+            back = -self._config.hysteresis if self._config.above is not None else self._config.hysteresis
+            bound = self._config.clear if self._config.clear is not None else limit + back
         truth = bool(self._beyond(value, bound))
         state.beyond.put(sample.labels, truth, sample.at_ns)
         return Observation(sample.labels, Truth.TRUE if truth else Truth.FALSE, sample.at_ns, value, limit)
