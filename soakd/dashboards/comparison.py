@@ -86,9 +86,9 @@ def _growth(metric: Metrics) -> tuple[Panel, ...]:
     bounds = (("slope", "fit"), ("low", "low"), ("high", "high"))
     return (
         rows(
-            Text("Growth, run by run", "Does a leak come and go with a version? Intervals that overlap are the same."),
+            Text("Growth of memory, run by run", "Does a leak come and go with a version?"),
             (
-                Column(now(metric("soak_growth_verdict"), by, _HERE, "verdict")),
+                Column(now(metric("soak_growth_verdict"), by, [*_HERE, like("series", "_bytes")], "verdict")),
                 *(Column(now(slope, by, [*_HERE, is_("bound", b)], name)) for name, b in bounds),
             ),
             Look(24, 9), sort="series",

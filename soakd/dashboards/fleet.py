@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from soakd.dashboards.board import Board, Metrics, Row, happened, hosts, marks
-from soakd.dashboards.influxql import HOST, gained, is_, newest, now, points, timeline, trend, worst
+from soakd.dashboards.influxql import HOST, counted, gained, is_, newest, now, points, timeline, trend, worst
 from soakd.dashboards.panels import Column, Look, Panel, Text, graph, log, rows, states
 from soakd.metrics import Catalogue
 
@@ -36,14 +36,14 @@ def board(catalogue: Catalogue) -> Board:
 
 def _hosts(metric: Metrics) -> tuple[Panel, ...]:
     here = [HOST]
-    up = metric("collector_up")
+    up, core = metric("collector_up"), metric("gpu_temperature_celsius")
     return (
         rows(
             Text(
                 "Every host: last verdict, fastest growth, worst reading",
                 "One row for each host that sent anything in the time range. Growth is that of the card whose memory "
-                "grew fastest in the soaks of the time range. The worst of a host is the worst of what is known; "
-                "what is not known stands in the table of cards.",
+                "grew fastest in the soaks of the time range. The worst of a host is the worst of what is known now; "
+                "fewer cards read than there are: see the table of cards.",
             ),
             (
                 Column(newest(metric("soak_outcome"), ("host",), ("run", "model", "simulated"), here, "last verdict")),
@@ -52,9 +52,11 @@ def _hosts(metric: Metrics) -> tuple[Panel, ...]:
                           [HOST, is_("bound", "fit"), _WHOLE_CARD], "fastest growth")
                 ),
                 Column(worst(up, ("host",), ("host", "collector"), here, "worst collector")),
+                Column(counted(core, ("host",), _CARD, [HOST, is_("sensor", "core")], "cards", known=False)),
+                Column(counted(core, ("host",), _CARD, [HOST, is_("sensor", "core")], "cards read", known=True)),
                 Column(
-                    worst(metric("gpu_temperature_celsius"), ("host",), _CARD, [HOST, is_("sensor", "core")],
-                          "hottest core"), ((80, "orange"), (87, "red")),
+                    worst(core, ("host",), _CARD, [HOST, is_("sensor", "core")], "hottest core"),
+                    ((80, "orange"), (87, "red")),
                 ),
                 Column(
                     worst(metric("gpu_ecc_errors_total"), ("host",), _CARD,

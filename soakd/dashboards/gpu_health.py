@@ -81,19 +81,20 @@ def _ecc(metric: Metrics) -> tuple[Panel, ...]:
             Look(bars=True, interval="5m"),
         ),
         rows(
-            Text("Rows remapped and pages retired", "How much of the spare memory is used up? 512 remaps or 60 retired "
-                 "pages are the end."),
-            (
-                Column(now(metric("gpu_remapped_rows_total"), (*_BY_CARD, "error"), _CARD, "rows remapped"),
-                       ((512, "red"),)),
-                Column(now(metric("gpu_retired_pages_total"), (*_BY_CARD, "cause"), _CARD, "pages retired"),
-                       ((60, "red"),)),
-            ),
+            Text("Rows remapped", "How many rows of memory were replaced by spare ones? 512 are the end."),
+            (Column(now(metric("gpu_remapped_rows_total"), (*_BY_CARD, "error"), _CARD, "rows"), ((512, "red"),)),),
+            Look(8),
+        ),
+        rows(
+            Text("Pages retired", "How many pages were taken out of use (cards before Ampere)? 60 are the end."),
+            (Column(now(metric("gpu_retired_pages_total"), (*_BY_CARD, "cause"), _CARD, "pages"), ((60, "red"),)),),
+            Look(8),
         ),
         rows(
             Text("Spare rows", "How many banks have which share of their spare rows left? None left: the next error "
                  "can't be repaired."),
             (Column(now(metric("gpu_row_remap_banks"), (*_BY_CARD, "spare"), _CARD, "banks")),),
+            Look(8),
         ),
     )  # fmt: skip
 

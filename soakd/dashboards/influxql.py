@@ -14,6 +14,7 @@ from soakd.dashboards.units import Per, unit_of
 from soakd.model import Kind, Metric, State
 
 UNKNOWN_SCALE = -1_000_000_000_000
+_KNOWN = UNKNOWN_SCALE // 10
 HOST = '"host" =~ /^$host$/'
 GPU = '"gpu" =~ /^$gpu$/'
 RUN = '"run" =~ /^$run$/'
@@ -43,6 +44,10 @@ def is_(tag: str, value: str) -> str:
 
 def like(tag: str, pattern: str) -> str:
     return f'"{tag}" =~ /{pattern}/'
+
+
+def unlike(tag: str, pattern: str) -> str:
+    return f'"{tag}" !~ /{pattern}/'
 
 
 def trend(metric: Metric, by: Sequence[str], where: Sequence[str], alias: str, pick: str = "mean") -> Query:
@@ -104,10 +109,20 @@ def now(metric: Metric, by: Sequence[str], where: Sequence[str], column: str) ->
 
 
 def worst(metric: Metric, by: Sequence[str], within: Sequence[str], where: Sequence[str], column: str) -> Query:
-    """The highest of the last known readings of the series ``within``."""
-    inner = f'SELECT last("value") AS "l" FROM "{metric.name}" WHERE {_all(where)} GROUP BY {_tags(metric, within)}'
-    text = f'SELECT max("l") AS "{column}" FROM ({inner}) GROUP BY {_tags(metric, by)}'
+    """The highest of the last readings of the series ``within`` whose last reading is known."""
+    inner = now(metric, within, where, "l").text
+    text = f'SELECT max("l") AS "{column}" FROM ({inner}) WHERE "l" > {_KNOWN} GROUP BY {_tags(metric, by)}'
     return Query(text, metric, unit_of(metric), column=column)
+
+
+def counted(
+    metric: Metric, by: Sequence[str], within: Sequence[str], where: Sequence[str], column: str, *, known: bool
+) -> Query:
+    """How many series ``within`` there are, or how many of them have a last reading that is known."""
+    inner = now(metric, within, where, "l").text
+    only = f' WHERE "l" > {_KNOWN}' if known else ""
+    text = f'SELECT count("l") AS "{column}" FROM ({inner}){only} GROUP BY {_tags(metric, by)}'
+    return Query(text, metric, "short", column=column)
 
 
 def newest(metric: Metric, by: Sequence[str], more: Sequence[str], where: Sequence[str], column: str) -> Query:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from soakd.dashboards.board import Board, Metrics, Row, gpus, hosts, marks, runs
-from soakd.dashboards.influxql import GPU, HOST, RUN, gained, is_, now, points, rate, timeline, trend
+from soakd.dashboards.influxql import GPU, HOST, RUN, gained, is_, like, now, points, rate, timeline, trend, unlike
 from soakd.dashboards.panels import Column, Look, Panel, Text, graph, rows, states
 from soakd.dashboards.units import Per
 from soakd.metrics import Catalogue
@@ -11,6 +11,8 @@ from soakd.metrics import Catalogue
 _HERE = [HOST, RUN]
 _CARD = [HOST, RUN, GPU]
 _SERIES = ("host", "run", "bdf", "series")
+_BYTES = like("series", "_bytes")
+_ITEMS = unlike("series", "_bytes")
 _SLOW = Look(interval="1m")
 
 
@@ -47,8 +49,8 @@ def _slopes(metric: Metrics) -> tuple[Panel, ...]:
                 "from none: a leak below it stays open.",
             ),
             (
-                Column(now(metric("soak_growth_verdict"), _SERIES, _HERE, "verdict")),
-                Column(now(metric("soak_growth_shape"), _SERIES, _HERE, "shape")),
+                Column(now(metric("soak_growth_verdict"), _SERIES, [*_HERE, _BYTES], "verdict")),
+                Column(now(metric("soak_growth_shape"), _SERIES, [*_HERE, _BYTES], "shape")),
                 *(Column(now(slope, _SERIES, [*_HERE, is_("bound", b)], name)) for name, b in bounds),
                 Column(now(metric("soak_growth_ratio_per_hour"), _SERIES, _HERE, "share an hour")),
                 Column(now(metric("soak_growth_full_in_seconds"), _SERIES, _HERE, "full in")),
@@ -57,7 +59,10 @@ def _slopes(metric: Metrics) -> tuple[Panel, ...]:
         ),
         rows(
             Text("Growth of files and threads", "The same for what is counted."),
-            tuple(Column(now(items, _SERIES, [*_HERE, is_("bound", b)], name)) for name, b in bounds),
+            (
+                Column(now(metric("soak_growth_verdict"), _SERIES, [*_HERE, _ITEMS], "verdict")),
+                *(Column(now(items, _SERIES, [*_HERE, is_("bound", b)], name)) for name, b in bounds),
+            ),
             Look(12, 8), sort="slope",
         ),
         graph(

@@ -16,7 +16,9 @@ from soakd.dashboards.source import REFERENCE, Target
 Steps = Sequence[tuple[float, str]]
 """From this value on, this colour; below the first it is green."""
 Panel = timeseries.Panel | statetimeline.Panel | table.Panel | stat.Panel
-_MIN_INTERVAL = "15s"
+_MIN_INTERVAL = "30s"
+_NO_TAG = [model.DynamicConfigValue("noValue", "\N{EN DASH}")]
+"""What has no card, no series or no pool shows a dash: there is nothing to be read."""
 _REFERENCES = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
@@ -105,7 +107,6 @@ class Column:
     query: Query
     steps: Steps = ()
     colours: Mapping[str, str] = field(default_factory=dict)
-    unit: str = ""
 
 
 def rows(
@@ -115,7 +116,8 @@ def rows(
     reading (all figures must then be of one time); ``link`` is what a click on a cell opens."""
     queries = [column.query for column in columns]
     panel = table.Panel().title(text.title).description(text.description(queries)).datasource(REFERENCE)
-    panel = panel.span(look.span).height(look.height).no_value(NOT_READ).filterable(True).show_header(True)
+    panel = panel.span(look.span).height(look.height).filterable(True).show_header(True)
+    panel = panel.override_by_field_type("string", _NO_TAG)
     for ref, column in zip(_REFERENCES, columns, strict=False):
         panel = panel.with_target(Target(column.query, ref, table=True))
         panel = panel.override_by_name(column.query.column, _column(column))
@@ -139,6 +141,7 @@ def log(text: Text, query: Query, look: Look = DEFAULT) -> table.Panel:
     """Events, newest first."""
     panel = table.Panel().title(text.title).description(text.question).datasource(REFERENCE)
     panel = panel.span(look.span).height(look.height).no_value("nothing happened").filterable(True).show_header(True)
+    panel = panel.override_by_field_type("string", _NO_TAG)
     panel = panel.sort_by([common.TableSortByFieldState().display_name("Time").desc(True)])
     panel = panel.override_by_name("what", [model.DynamicConfigValue("custom.width", 700)])
     colours = {"critical": "red", "warning": "orange", "info": "blue"}
@@ -154,13 +157,15 @@ def figure(text: Text, query: Query, look: Look = DEFAULT, *, steps: Steps = ())
     panel = panel.mappings(mappings_of([query])).thresholds(_thresholds(steps))
     panel = panel.color_mode(words.BigValueColorMode.BACKGROUND).graph_mode(words.BigValueGraphMode.NONE)
     panel = panel.reduce_options(common.ReduceDataOptions().calcs(["last"]))
+    panel = panel.text_mode(words.BigValueTextMode.VALUE)
     return panel.with_target(Target(query, "A"))
 
 
 def _column(column: Column) -> list[model.DynamicConfigValue]:
-    unit = model.DynamicConfigValue("unit", column.unit or column.query.unit)
+    unit = model.DynamicConfigValue("unit", column.query.unit)
+    empty = model.DynamicConfigValue("noValue", NOT_READ)
     mapped = mappings_of([column.query], bad=column.colours)
-    return [unit, *(_painted(mapped, column.steps) if mapped or column.steps else ())]
+    return [unit, empty, *(_painted(mapped, column.steps) if mapped or column.steps else ())]
 
 
 def _painted(mapped: Mappings, steps: Steps) -> list[model.DynamicConfigValue]:

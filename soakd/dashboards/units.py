@@ -18,12 +18,13 @@ class Per(enum.Enum):
     HOUR = "1h"
 
 
+# Grafana reads the first letter after "si:" as a prefix if it is one: "si:T/s" would be tera of "/s".
 GRAFANA: Mapping[str, str] = {
     "": "none",
     "bytes": "bytes",
     "bytes/s": "binBps",
-    "bytes/h": "suffix: B/h",
-    "items/h": "suffix: /h",
+    "bytes/h": "si:B/h",
+    "items/h": "suffix:/h",
     "ratio": "percentunit",
     "ratio/h": "percentunit",
     "seconds": "s",
@@ -32,15 +33,15 @@ GRAFANA: Mapping[str, str] = {
     "hertz": "hertz",
     "joules": "joule",
     "requests/s": "reqps",
-    "tokens/s": "suffix: tokens/s",
-    "transfers/s": "si: T/s",
+    "tokens/s": "suffix:tokens/s",
+    "transfers/s": "si:transfers/s",
     "lanes": "prefix:x",
 }
 _PER_SECOND: Mapping[str, str] = {
     "bytes": "binBps",
     "seconds": "percentunit",
     "requests": "reqps",
-    "tokens": "suffix: tokens/s",
+    "tokens": "suffix:tokens/s",
     "joules": "watt",
 }
 
@@ -52,5 +53,5 @@ def unit_of(metric: Metric, per: Per = Per.NOTHING) -> str:
     if per in (Per.NOTHING, Per.INTERVAL):
         return GRAFANA.get(metric.unit, "short")
     if per is Per.SECOND:
-        return _PER_SECOND.get(metric.unit, f"suffix: {metric.unit}/s")
-    return f"suffix: {metric.unit}/{'min' if per is Per.MINUTE else 'h'}"
+        return _PER_SECOND.get(metric.unit, f"suffix:{metric.unit}/s")
+    return f"suffix:{metric.unit}/{'min' if per is Per.MINUTE else 'h'}"

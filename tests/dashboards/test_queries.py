@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from soakd.dashboards.influxql import GPU, HOST, is_, now, timeline, unknown_value
+from soakd.dashboards.influxql import GPU, HOST, Query, counted, is_, now, timeline, unknown_value, worst
 from soakd.metrics import catalogue
-from soakd.model import Metric, State
+from soakd.model import Metric, Sample, State, labels
+from soakd.sinks.line_protocol import LineEncoder
 from tests.dashboards.conftest import DATABASE, Filled
+from tests.support.databases import Influx
 from tests.support.grafana import FILES, View, ask, known, load, queries, variables
 
 pytestmark = pytest.mark.integration
@@ -70,6 +73,27 @@ def test_what_the_card_does_not_support_is_said_and_is_not_zero(filled: Filled) 
     view = filled.view(host=["crashing"])
     values = {row[1] for _, row in known(ask(filled.url, DATABASE, view.fill(query.text)))}
     assert values == {unknown_value(State.UNSUPPORTED)}
+
+
+def test_the_worst_of_a_host_leaves_out_the_hotter_card_that_is_lost(filled: Filled) -> None:
+    core, card, second = metric("gpu_temperature_celsius"), ("host", "bdf", "gpu"), 10**9
+    about = {bdf: labels(gpu=f"GPU-{bdf}", bdf=bdf, sensor="core") for bdf in ("1a", "1b")}
+    samples = (
+        Sample.ok(core, 60.0, filled.from_ns + second, about["1a"]),
+        Sample.ok(core, 95.0, filled.from_ns + second, about["1b"]),
+        Sample.unknown(core, State.LOST, filled.from_ns + 2 * second, about["1b"]),
+    )
+    Influx(filled.url, 0).create("hot")
+    body = "\n".join(LineEncoder(labels(host="one")).encode(samples)).encode()
+    urllib.request.urlopen(f"{filled.url}/write?db=hot&precision=ns", data=body).close()
+
+    def answers(query: Query) -> list[float]:
+        return sorted(row[1] for _, row in known(ask(filled.url, "hot", filled.view().fill(query.text))))
+
+    assert answers(now(core, card, [HOST], "core")) == [unknown_value(State.LOST), 60.0]
+    assert answers(worst(core, ("host",), card, [HOST], "core")) == [60.0]
+    assert answers(counted(core, ("host",), card, [HOST], "cards", known=False)) == [2]
+    assert answers(counted(core, ("host",), card, [HOST], "cards", known=True)) == [1]
 
 
 def test_a_timeline_shows_both_the_known_and_the_unknown_part(filled: Filled) -> None:
