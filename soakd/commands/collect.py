@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -52,7 +53,8 @@ def collect(
 
 
 async def read_collectors(loaded: Loaded) -> tuple[Reading, ...]:
-    """Twice, so that collectors that need a difference have one; what the second reading saw."""
+    """Twice, so that collectors that need a difference have one. What is read less often (the slow tier of NVML) is in
+    the first reading only, so both count; the second one's samples win."""
     clock, roots = RealClock(), Roots()
     async with AsyncExitStack() as stack:
         pool = await stack.enter_async_context(cards(clock))
@@ -66,8 +68,14 @@ async def read_collectors(loaded: Loaded) -> tuple[Reading, ...]:
         ]
         runner = Runner(jobs, clock, lambda items: None)
         stack.push_async_callback(runner.stop)
-        await runner.read_all()
-        return await runner.read_all()
+        first = await runner.read_all()
+        return tuple(merged(one, two) for one, two in zip(first, await runner.read_all(), strict=True))
+
+
+def merged(first: Reading, second: Reading) -> Reading:
+    """The second reading with the samples that only the first one has."""
+    samples = {(s.metric.name, s.labels): s for s in (*first.samples, *second.samples)}
+    return replace(second, items=tuple(samples.values()))
 
 
 async def _target(loaded: Loaded, clock: Clock, roots: Roots) -> TargetInfo | None:
