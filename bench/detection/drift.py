@@ -31,7 +31,7 @@ def heated(drift: float = 0.0, ramp_w: float = 0.0, inlet_c: float = 0.0, measur
         share = x / x[-1]
         power = 300.0 + ramp_w * share + _ar(rng, len(x), 15.0, 0.95)
         power[:5] = 60.0
-        inlet = 24.0 + inlet_c * share + _ar(rng, len(x), 0.3, 0.999)
+        inlet = 24.0 + inlet_c * share + _ar(rng, len(x), 0.1, 0.999)
         hot = inlet + 0.08 * lagged(x, power, 30.0) + 0.05 * lagged(x, power, 600.0)
         hot = hot + drift * x / 3600 + _ar(rng, len(x), 0.3, 0.98)
         return ThermalQuestion(x, np.round(hot), power, inlet=np.round(inlet, 1) if measured else None)

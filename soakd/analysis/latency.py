@@ -25,6 +25,9 @@ _SHORTEST = 4
 
 _CHANGE_P = 0.001
 _MATERIAL = 0.05
+_SETTLED = 0.3
+"""A change over the run that would have been found: below it, finding none means steady."""
+
 _STRONGEST_RHO = 0.95
 _AFTER_S = 15.0
 
@@ -218,7 +221,7 @@ def _trend(slope: float, reach: float, detectable: float, hours: float, more_is_
         return Trend.WORSE
     if signed + reach < 0 and -signed * hours > _MATERIAL / 2:
         return Trend.BETTER
-    settled = detectable * hours <= 4 * _MATERIAL or abs(slope) + reach <= 2 * _MATERIAL / max(hours, 1.0)
+    settled = detectable * hours <= _SETTLED or abs(slope) + reach <= 2 * _MATERIAL / max(hours, 1.0)
     return Trend.STEADY if settled else Trend.INCONCLUSIVE
 
 

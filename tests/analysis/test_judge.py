@@ -82,6 +82,35 @@ def test_pools_that_fill_ever_more_rarely_are_a_warm_up(ask: Ask) -> None:
     assert found.shape in (Shape.WARM_UP, Shape.STEP)
 
 
+def test_a_warm_up_that_goes_on_is_not_yet_a_leak(noise: Draw, ask: Ask) -> None:
+    t = np.arange(1800.0)
+    found = [judge_series(ask(noise(1800, s, 1.0) + 1500 * (1 - np.exp(-t / 1500)))) for s in SEEDS]
+    assert Leak.LEAK not in {j.verdict for j in found}
+    assert any("slowing down" in j.why or "not over" in j.why for j in found)
+
+
+def test_a_straight_fill_that_has_ended_is_a_warm_up(noise: Draw, ask: Ask) -> None:
+    found = judge_series(ask(noise(7200, 4, 1.0) + 0.05 * np.minimum(T, 3000)))
+    assert found.verdict is not Leak.LEAK
+    assert found.shape is Shape.WARM_UP
+
+
+@pytest.mark.parametrize("tau", [300.0, 700.0, 1150.0])
+def test_a_large_warm_up_of_any_time_constant_leaves_no_slope(noise: Draw, ask: Ask, tau: float) -> None:
+    found = judge_series(ask(noise(7200, 5, 1.0) + 2000 * (1 - np.exp(-T / tau))))
+    assert found.verdict is not Leak.LEAK
+    assert found.slope_high is not None
+    assert found.slope_high < 12
+
+
+def test_growth_before_a_late_jump_must_show_after_it(ask: Ask) -> None:
+    pages = 2 * np.floor(T / 150)
+    found = judge_series(ask(pages + 700 * (T > 6700)))
+    earlier = judge_series(ask(pages + 700 * (T > 2000)))
+    assert found.verdict is Leak.INCONCLUSIVE
+    assert earlier.verdict is Leak.LEAK
+
+
 def test_load_explains_what_it_drives(noise: Draw, ask: Ask) -> None:
     load = 1 + 31 * T / 7200 + noise(7200, 9, 3.0, 0.98)
     question = ask(noise(7200, 4) + 10 * load)
