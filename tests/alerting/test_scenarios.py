@@ -34,8 +34,8 @@ FAULTS = {
     "thermal-drift": (
         Wanted("GpuThermalDrift", 0, 3 * HOURS),
         # it drifts by 12 C: in the end past what the card is made for
-        Wanted("GpuTemperatureAboveMax", 0, 4 * HOURS),
-        Wanted("GpuMemoryTemperatureAboveMax", 0, 4 * HOURS),
+        Wanted("GpuTemperatureAboveMax", 0, 4 * HOURS, stays=True),
+        Wanted("GpuMemoryTemperatureAboveMax", 0, 4 * HOURS, stays=True),
     ),
     "server-crash": (Wanted("ServerDown", 0.45 * 4 * HOURS, 60), Wanted("ServerOutage", 0.45 * 4 * HOURS, 60)),
     "ecc-burst": (
