@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from soakd import __version__, logs
-from soakd.commands import collect, daemon, journal, preflight, report, rules, run, setup, sweep
+from soakd.commands import analyze, collect, daemon, journal, preflight, report, rules, run, setup, sweep
 from soakd.commands.terminal import fail, say
 from soakd.errors import SoakdError
 
@@ -36,7 +36,7 @@ def _options(
     logs.configure(verbose=verbose)
 
 
-for part in (run, report, collect, preflight, sweep, daemon, journal, setup, rules):
+for part in (run, report, analyze, collect, preflight, sweep, daemon, journal, setup, rules):
     part.register(app)
 
 
