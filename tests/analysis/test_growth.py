@@ -23,7 +23,7 @@ def grown(question: SeriesQuestion) -> Growth:
 
 
 def test_a_fill_that_ended_is_not_still_going_and_bends(noise: Draw, ask: Ask) -> None:
-    ended = grown(ask(noise(7200, 1, 1.0) + 0.05 * np.minimum(T, 3000)))
+    ended = grown(ask(noise(7200, 1, 1.0) + 0.05 * np.minimum(T, 5500)))
     going = grown(ask(noise(7200, 1, 1.0) + 0.05 * T))
     assert (ended.still, ended.slowing) == (False, True)
     assert (going.still, going.slowing) == (True, False)
@@ -59,5 +59,5 @@ def test_white_noise_and_a_random_walk_are_told_apart() -> None:
     shocks = np.random.default_rng(3).standard_normal(240)
     t = np.arange(240.0)
     white, walk = fit_trend(t, shocks), fit_trend(t, np.cumsum(shocks))
-    assert white.length < 5 < 50 < walk.length
+    assert white.length < 10 < 50 < walk.length
     assert white.rho < 0.3 < 0.9 < walk.rho
