@@ -7,15 +7,33 @@ read as a burst: the change is what was counted, summed over the epochs, and the
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+Readings = TypeVar("Readings", float, "npt.NDArray[np.float64]")
+
+
+def gained(before: Readings, after: Readings, wraps_at: int | None) -> Readings:
+    """What a counter counted between two readings; numbers or arrays of equal length.
+
+    A decrease starts a new epoch: the counter began again at 0, so what it shows was counted since. A counter of
+    ``wraps_at`` (2**32 for NVML's PCIe byte counters) that falls from its upper half into its lower half has wrapped
+    instead. Two wraps between two readings can't be seen, which bounds what a sampling rate can tell.
+    """
+    fell = after < before
+    if wraps_at is None:
+        wrapped = fell & False
+    else:
+        wrapped = fell & (before > wraps_at / 2) & (after < wraps_at / 2)
+    anew = fell ^ wrapped
+    return after - before * (1 - anew) + (wraps_at or 0) * wrapped
 
 
 class Increase:
-    """The running change of one counter, in constant memory.
-
-    Without ``wraps_at`` a decrease starts a new epoch, and what the counter shows then was counted since its restart
-    at zero. With ``wraps_at`` (2**32 for NVML's PCIe byte counters) a decrease is read as one wrap; two wraps between
-    two readings can't be seen, which bounds what a sampling rate can tell.
-    """
+    """The running change of one counter, in constant memory; ``epochs`` counts its restarts, the first one included."""
 
     __slots__ = ("_last", "_wraps_at", "epochs", "total")
 
@@ -31,13 +49,8 @@ class Increase:
         if last is None:
             self.epochs = 1
             return 0.0
-        step = value - last
-        if step < 0:
-            if self._wraps_at is not None and last < self._wraps_at:
-                step += self._wraps_at
-            else:
-                self.epochs += 1
-                step = value
+        step = gained(last, value, self._wraps_at)
+        self.epochs += value < last and step == value
         self.total += step
         return step
 

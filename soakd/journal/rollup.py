@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from soakd.counters import gained
 from soakd.journal.codec import Packer, Rows, Unpacker
 from soakd.journal.records import Float64s, Int64s
 
@@ -38,12 +39,8 @@ class Steps:
 
 
 def gains(values: Float64s, wraps_at: int | None) -> Float64s:
-    """What a counter gained from each reading to the next (one shorter than ``values``).
-
-    A decrease starts a new epoch: the counter began again at 0, so the new reading is what it gained since. A counter
-    of ``wraps_at`` that falls from its upper half into its lower half has wrapped instead.
-    """
-    return _between(values[:-1], values[1:], wraps_at)
+    """What a counter gained from each reading to the next (one shorter than ``values``), by ``counters.gained``."""
+    return gained(values[:-1], values[1:], wraps_at)
 
 
 def roll(rows: Rows, width_ns: int, wraps_at: int | None = None) -> Steps:
@@ -95,7 +92,7 @@ def increases(steps: Steps, wraps_at: int | None) -> Float64s:
     result = np.where(steps.count > 0, np.nan_to_num(steps.gain), 0.0)
     known = np.flatnonzero(steps.count)
     if len(known) > 1:
-        result[known[1:]] += _between(steps.last[known[:-1]], steps.first[known[1:]], wraps_at)
+        result[known[1:]] += gained(steps.last[known[:-1]], steps.first[known[1:]], wraps_at)
     return result
 
 
@@ -126,7 +123,7 @@ def _merge_known(steps: Steps, index: Int64s, wraps_at: int | None) -> tuple[Flo
     heads = np.flatnonzero(np.r_[True, np.diff(index) > 0])
     tails = np.r_[heads[1:], len(index)] - 1
     gain = steps.gain.copy()
-    gain[1:] += np.where(np.diff(index) > 0, 0.0, _between(steps.last[:-1], steps.first[1:], wraps_at))
+    gain[1:] += np.where(np.diff(index) > 0, 0.0, gained(steps.last[:-1], steps.first[1:], wraps_at))
     return (
         np.minimum.reduceat(steps.minimum, heads),
         np.maximum.reduceat(steps.maximum, heads),
@@ -135,16 +132,6 @@ def _merge_known(steps: Steps, index: Int64s, wraps_at: int | None) -> tuple[Flo
         steps.last[tails],
         np.add.reduceat(gain, heads),
     )
-
-
-def _between(before: Float64s, after: Float64s, wraps_at: int | None) -> Float64s:
-    change = after - before
-    fell = change < 0
-    gained = np.where(fell, after, change)
-    if wraps_at is not None:
-        wrapped = fell & (before > wraps_at / 2) & (after < wraps_at / 2)
-        gained = np.where(wrapped, change + wraps_at, gained)
-    return gained
 
 
 def _spread(values: Float64s, where: Int64s, size: int) -> Float64s:
