@@ -53,6 +53,13 @@ class TargetConfig(ConfigModel):
     vram_cap: Bytes | None = None
     host_memory_cap: Bytes | None = None
 
+    @field_validator("replicas")
+    @classmethod
+    def _replicas(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if any(not url.startswith(("http://", "https://")) for url in value):
+            raise ValueError("give addresses such as http://127.0.0.1:8001")
+        return tuple(url.rstrip("/") for url in value)
+
     @field_validator("url", "metrics_url")
     @classmethod
     def _http(cls, value: str | None) -> str | None:
@@ -106,6 +113,33 @@ class CanaryConfig(ConfigModel):
     interval: Seconds = 60.0
     prompts: int = Field(3, ge=1, le=64)
     max_tokens: int = Field(48, ge=1, le=4096)
+
+
+class DrillConfig(ConfigModel):
+    """The operator's own command, run once in mid-soak without a shell: a restart, a failover, a pulled cable.
+
+    ``at`` counts from the start of the measured part on the run's clock, ``timeout`` is real time. An outage that a
+    ``planned`` drill brings is no unplanned outage.
+    """
+
+    at: Seconds
+    command: tuple[str, ...] = Field(min_length=1, max_length=256)
+    timeout: Seconds = 60.0
+    planned: bool = True
+
+    @field_validator("at", "timeout")
+    @classmethod
+    def _forward(cls, value: float) -> float:
+        if value <= 0:
+            raise ValueError("give a time above 0s")
+        return value
+
+    @field_validator("command")
+    @classmethod
+    def _program(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if not value[0] or any("\0" in part for part in value):
+            raise ValueError("give a program and its arguments, such as [systemctl, restart, vllm]")
+        return value
 
 
 class SafetyConfig(ConfigModel):
@@ -167,6 +201,7 @@ class Config(ConfigModel):
     collectors: Mapping[str, Mapping[str, object]] = Field(default_factory=dict)
     limits: LimitsConfig = LimitsConfig()
     safety: SafetyConfig = SafetyConfig()
+    drill: tuple[DrillConfig, ...] = Field(default=(), max_length=100)
     sinks: Mapping[str, Mapping[str, object]] = Field(default_factory=dict)
     notifiers: Mapping[str, Mapping[str, object]] = Field(default_factory=dict)
     rules: tuple[Path, ...] = ()
@@ -262,6 +297,7 @@ def _collectors(config: Config) -> Mapping[str, Mapping[str, object]]:
     if target.ca_file:
         metrics["ca_file"] = str(target.ca_file)
     known = dict(config.collectors)
+    known["host"] = {"disks": ["/", str(config.data_dir.absolute())], **known.get("host", {})}
     known["server_metrics"] = {**metrics, **known.get("server_metrics", {})}
     return known
 

@@ -18,11 +18,11 @@ from soakd.clock import RealClock
 from soakd.config import Loaded
 from soakd.errors import SoakdError
 from soakd.forward.forwarder import Forwarder, SinkSpec
-from soakd.journal import Journal, RetentionPolicy
 from soakd.model import labels
 from soakd.nvml.pool import GpuPool
 from soakd.service.alarms import build_alarms
 from soakd.service.backend import DaemonBackend
+from soakd.service.opening import knowing_last_boot, open_journal
 from soakd.service.soaks import SoakDesk
 from soakd.service.watching import Watch
 from soakd.soak.environment import Environment
@@ -41,9 +41,7 @@ async def serve(loaded: Loaded, config_path: Path | None, stopping: asyncio.Even
     systemd = Systemd.of_environment()
     token = own_token(config.web, _made(config.data_dir))
     async with AsyncExitStack() as stack:
-        journal = Journal.open(
-            config.data_dir, max_bytes=config.retention.max_bytes, clock=clock, retention=_retention(loaded)
-        )
+        journal = open_journal(loaded, clock)
         stack.push_async_callback(journal.close)
         forwarder = Forwarder(journal, config.data_dir, _sinks(loaded), clock)
         forwarder.start()
@@ -53,7 +51,7 @@ async def serve(loaded: Loaded, config_path: Path | None, stopping: asyncio.Even
         await pool.start()
         environment = Environment(clock=clock, gpus=pool, gpu_note=pool.why_none)
         environment = replace(environment, cards=tuple(r.gpu for r in await pool.ask("fast")))
-        watch = Watch(loaded, environment, journal)
+        watch = Watch(knowing_last_boot(loaded, journal, environment.roots), environment, journal)
         alarms = build_alarms(loaded, clock, journal, emit=watch.feed.emit, relay=watch.feed.relay, forwarder=forwarder)
         watch.listen(alarms.see)
         desk = SoakDesk(loaded, config_path, environment, journal, watch, alarms)
@@ -103,11 +101,6 @@ def _made(directory: Path) -> Path:
     except OSError as error:
         raise SoakdError(f"{directory}: {error.strerror}", hint="give a data_dir that can be written") from None
     return directory
-
-
-def _retention(loaded: Loaded) -> RetentionPolicy:
-    kept = loaded.config.retention
-    return RetentionPolicy(int(kept.raw * 1e9), int(kept.minutes * 1e9), int(kept.hours * 1e9))
 
 
 def _sinks(loaded: Loaded) -> Mapping[str, SinkSpec]:

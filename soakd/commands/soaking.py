@@ -30,6 +30,7 @@ from soakd.report.outcome_metrics import outcome_samples
 from soakd.report.progress import Progress, open_progress
 from soakd.report.terminal import render_terminal
 from soakd.service.alarms import alarmed, of_one_run
+from soakd.service.opening import open_journal, reboot_between_runs
 from soakd.soak.conclude import conclude, exit_code, finish, write_report
 from soakd.soak.environment import Environment
 from soakd.soak.live import LiveView
@@ -73,9 +74,11 @@ async def soak(loaded: Loaded, environment: Environment, output: Output) -> int:
         if note:
             say(f"note: {note}")
     config = loaded.config
-    journal = Journal.open(config.data_dir, max_bytes=config.retention.max_bytes)
+    journal = open_journal(loaded)
     reading = BlockingReader("report")
     try:
+        if not environment.simulated:
+            journal.add(reboot_between_runs(loaded, journal, environment.roots, environment.clock.wall_ns()))
         run = Soak(loaded, prepared, environment, journal)
         on_signals(run.stop)
         facts, seen = await _with_alarms(run, loaded, environment, journal)

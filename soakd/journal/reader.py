@@ -68,21 +68,24 @@ class JournalReader:
     ) -> None:
         self.close()
 
-    def runs(self) -> tuple[RunRecord, ...]:
-        """Every run, newest first."""
+    def runs(self, *, limit: int | None = None, brief: bool = False) -> tuple[RunRecord, ...]:
+        """Every run, or the newest ``limit`` of them, newest first; ``brief`` leaves configuration and report out."""
+        columns = RUN_COLUMNS.replace("config, report", "x'', x''") if brief else RUN_COLUMNS
+        query = f"SELECT {columns} FROM run ORDER BY started_ns DESC, id DESC LIMIT ?"
         with self._snapshot():
-            found = self._sql.execute(f"SELECT {RUN_COLUMNS} FROM run ORDER BY started_ns DESC, id DESC")
-            return tuple(run_from(row) for row in found)
+            return tuple(run_from(row) for row in self._sql.execute(query, (-1 if limit is None else limit,)))
 
     def run(self, which: str) -> RunRecord:
         """By id, by a prefix that only one has, or ``latest``. Raises JournalError that names what there is."""
-        runs = self.runs()
-        if which == "latest" and runs:
-            return runs[0]
+        if which == "latest" and (newest := self.runs(limit=1)):
+            return newest[0]
+        runs = self.runs(brief=True)
         exact = [run for run in runs if run.id == which]
         matches = exact or [run for run in runs if which and run.id.startswith(which)]
         if len(matches) == 1:
-            return matches[0]
+            with self._snapshot():
+                query = f"SELECT {RUN_COLUMNS} FROM run WHERE id = ?"
+                return run_from(self._sql.execute(query, (matches[0].id,)).fetchone())
         if matches:
             names = ", ".join(run.id for run in matches[:5])
             raise JournalError(f"{len(matches)} runs begin with {which!r}: {names}", hint="give more of the id")
