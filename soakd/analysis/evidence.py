@@ -49,6 +49,8 @@ class OutageEvidence:
     recovered_ns: int | None
     requests_lost: int
     cause: str = ""
+    planned: bool = False
+    """The operator's own planned drill brought it."""
 
     def seconds(self, run_end_ns: int) -> float:
         return ((self.first_success_ns or run_end_ns) - self.start_ns) / 1e9

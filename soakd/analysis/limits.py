@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from soakd.analysis.evidence import Percentiles, RunEvidence
+from soakd.analysis.drills import drill_spans, is_planned
+from soakd.analysis.evidence import OutageEvidence, Percentiles, RunEvidence
 from soakd.model import Labels, LimitResult, Outcome
 from soakd.quantities import format_duration
 
@@ -130,33 +131,41 @@ def decode_retention(limit: Limit, evidence: RunEvidence) -> tuple[LimitResult, 
 def outages(limit: Limit, evidence: RunEvidence) -> tuple[LimitResult, ...]:
     if not evidence.load.started:
         return (limit.missing("no request was sent"),)
-    count = len(evidence.load.outages)
-    why = "the target served throughout" if not count else f"{count} outage(s): {_first_outage(evidence)}"
-    return (limit.judged(count <= limit.value, count, why),)
+    found = evidence.load.outages
+    # a drill after which the target stays away did not go as planned
+    unplanned = [o for o in found if not o.planned or o.first_success_ns is None]
+    why = "the target served throughout"
+    if unplanned:
+        why = f"{len(unplanned)} outage(s): {_described(unplanned[0], evidence)}"
+    elif found:
+        why = f"none but {len(found)} that planned drills brought: {_described(found[0], evidence)}"
+    return (limit.judged(len(unplanned) <= limit.value, len(unplanned), why),)
 
 
 def outage_seconds(limit: Limit, evidence: RunEvidence) -> tuple[LimitResult, ...]:
     if not evidence.load.started:
         return (limit.missing("no request was sent"),)
     longest = max((o.seconds(evidence.end_ns) for o in evidence.load.outages), default=0.0)
-    why = f"longest outage {longest:.3g} s against {format_duration(limit.value)}"
+    why = f"longest outage {longest:.3g} s against {format_duration(limit.value)}, planned ones included"
     return (limit.judged(longest <= limit.value, longest, why),)
 
 
-def _first_outage(evidence: RunEvidence) -> str:
-    first = evidence.load.outages[0]
-    back = f"back after {first.seconds(evidence.end_ns):.1f} s" if first.first_success_ns else "never came back"
-    cause = f", {first.cause}" if first.cause else ""
-    return f"{back}, {first.requests_lost:,} requests lost{cause}"
+def _described(outage: OutageEvidence, evidence: RunEvidence) -> str:
+    back = f"back after {outage.seconds(evidence.end_ns):.1f} s" if outage.first_success_ns else "never came back"
+    cause = f", {outage.cause}" if outage.cause else ""
+    return f"{back}, {outage.requests_lost:,} requests lost{cause}"
 
 
 def restarts(limit: Limit, evidence: RunEvidence) -> tuple[LimitResult, ...]:
     """Restarts are events of the server process; without a process to watch nothing is known of them."""
-    events = evidence.event("server.restart", "server.exit")
-    if not evidence.track("server_process_rss_bytes") and not events:
+    found = evidence.event("server.restart", "server.exit")
+    if not evidence.track("server_process_rss_bytes") and not found:
         return (limit.absent("the server's process could not be watched"),)
-    count = len(evidence.event("server.restart")) or len(events)
-    why = events[0].what if events else "the server's process lived throughout"
+    spans = drill_spans(evidence.events)
+    events = [e for e in found if not is_planned(e.at_ns, spans, evidence.load.outages)]
+    count = sum(e.kind == "server.restart" for e in events) or len(events)
+    why = "none but those that planned drills brought" if found else "the server's process lived throughout"
+    why = events[0].what if events else why
     return (limit.judged(count <= limit.value, count, why),)
 
 

@@ -24,6 +24,7 @@ from soakd.quantities import parse_duration
 from soakd.rehearsal.scenarios import SCENARIOS
 from soakd.rehearsal.session import DEFAULT_DURATION_S, Rehearsal
 from soakd.rehearsal.target import TargetOptions
+from soakd.soak.drill import planned_drills
 from soakd.soak.environment import Environment
 from soakd.soak.plan import phases, stages
 
@@ -148,7 +149,7 @@ def _load(
     if directory is not None:
         sets["data_dir"] = str(directory)
     loaded = load_config(config, profile=profile, sets=sets)
-    phases(loaded)
+    planned_drills(loaded, phases(loaded))
     stages(loaded)
     return loaded
 

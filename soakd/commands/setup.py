@@ -12,6 +12,7 @@ from soakd import share
 from soakd.commands.terminal import say
 from soakd.config import load_config
 from soakd.errors import SoakdError
+from soakd.soak.drill import planned_drills
 from soakd.soak.plan import phases, stages
 
 
@@ -24,11 +25,14 @@ def check_config(file: Annotated[Path, typer.Argument(help="The configuration fi
     """Check a configuration file; say what a run by it would do."""
     loaded = load_config(file)
     planned = phases(loaded)
+    drills = planned_drills(loaded, planned)
     names = ", ".join(stage.name for stage in stages(loaded))
     collectors = ", ".join(name for name, entry in loaded.collectors.items() if entry.enabled)
     typer.echo(f"{file}: good")
     typer.echo(f"  target      {loaded.config.target.url or 'to be given on the command line'}")
     typer.echo(f"  load        {loaded.config.load.profile}, {planned.total_s:g} s in all ({names})")
+    for drill in drills:
+        typer.echo(f"  drill       {drill.due_s:g} s after the start: {drill.shown}")
     typer.echo(f"  collectors  {collectors}")
 
 

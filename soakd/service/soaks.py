@@ -26,6 +26,7 @@ from soakd.report.progress import Progress
 from soakd.service.alarms import alarmed
 from soakd.service.watching import Watch
 from soakd.soak.conclude import conclude, exit_code, finish, write_report
+from soakd.soak.drill import planned_drills
 from soakd.soak.environment import Environment
 from soakd.soak.live import LiveView
 from soakd.soak.plan import phases, stages
@@ -101,10 +102,14 @@ class SoakDesk:
             self._idle.set()
 
     def _configuration(self, order: SoakOrder) -> Loaded:
+        if any(key.split(".")[0] == "drill" for key, _ in order.sets):
+            raise SoakdError(
+                "an order can't bring drills: they run commands on this host", hint="put them into the file"
+            )
         path = Path(order.config) if order.config else self._config_path
         sets = {**dict(order.sets), "data_dir": str(self._loaded.config.data_dir)}
         loaded = load_config(path, profile=order.profile, sets=sets)
-        phases(loaded)
+        planned_drills(loaded, phases(loaded))
         stages(loaded)
         return loaded
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from soakd.analysis.drills import attributed, drill_spans
 from soakd.analysis.evidence import RunEvidence
 from soakd.analysis.latency import LatencyQuestion, Retention, coincidences, decode_retention, judge_latency
 from soakd.analysis.verdict import judge_run
@@ -54,6 +55,8 @@ def conclude(facts: RunFacts, seen: Seen, reader: JournalReader, journal_facts: 
         reader, window, facts.planned, load, counters=_COUNTERS, intervals=facts.intervals, local=facts.target.local,
         gpu_note=facts.gpu_note, journal_dropped=sum(journal_facts.dropped.values()),
     )  # fmt: skip
+    outages = attributed(evidence.load.outages, drill_spans(evidence.events))
+    evidence = replace(evidence, load=replace(evidence.load, outages=outages))
     counted = count_both(evidence, seen.done, facts.canary_max_tokens)
     checks = agreement.check(counted)
     findings = (*agreement.findings(counted, checks, evidence.end_ns), *latency_findings(reader, window, evidence))

@@ -104,7 +104,7 @@ def _outages(evidence: RunEvidence, start_ns: int) -> list[Outage]:
             iso(o.recovered_ns) if o.recovered_ns else None, o.requests_lost,
             (o.start_ns - start_ns) / 1e9,
             (o.first_success_ns - start_ns) / 1e9 if o.first_success_ns else None,
-            (o.recovered_ns - start_ns) / 1e9 if o.recovered_ns else None, cause=o.cause,
+            (o.recovered_ns - start_ns) / 1e9 if o.recovered_ns else None, o.planned, o.cause,
         )
         for o in evidence.load.outages
     ]  # fmt: skip

@@ -20,6 +20,7 @@ from soakd.soak.environment import Environment, boot_id, host_facts
 from soakd.soak.limits import limits_of
 from soakd.soak.plan import Phases, interval_of, phases
 from soakd.soak.prepare import Prepared
+from soakd.targets.redaction import redact_command
 
 BLOB = "run.facts"
 
@@ -138,4 +139,7 @@ def _stage_facts(stages: Sequence[Stage]) -> tuple[StageFact, ...]:
 
 def redacted(config: Config) -> str:
     """The configuration as JSON, with what may hold a secret left out."""
-    return config.model_dump_json(exclude={"target": {"headers", "body"}, "sinks": True, "notifiers": True})
+    drills = tuple(drill.model_copy(update={"command": redact_command(drill.command)}) for drill in config.drill)
+    return config.model_copy(update={"drill": drills}).model_dump_json(
+        exclude={"target": {"headers", "body"}, "sinks": True, "notifiers": True}
+    )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from soakd.config import Loaded
+from soakd.config import Loaded, read_secret
 from soakd.journal.records import RunRecord
 from soakd.journal.writer import Journal
 from soakd.load.canary import CanaryResult, CanarySpec, plan_canary
@@ -19,6 +19,7 @@ from soakd.model import Event, RunState, Severity, labels
 from soakd.ports import CollectorContext, Item
 from soakd.schedule import Job, Runner
 from soakd.soak.canaries import event_of
+from soakd.soak.drill import Drills, planned_drills
 from soakd.soak.environment import Environment, boot_id
 from soakd.soak.feed import Feed
 from soakd.soak.plan import interval_of, load_spec, phases
@@ -85,6 +86,7 @@ class Soak:
         where = loaded.config.target.log
         self._log = LogSource(where.file, where.unit, where.container)
         self._tails = 0
+        self._drills = planned_drills(loaded, phases(loaded))
         self.feed: Feed | None = None
 
     def on_tick(self, listener: Callable[[Tick, Feed], None]) -> None:
@@ -123,13 +125,15 @@ class Soak:
         runner = Runner(self._jobs(), clock, feed.emit)
         before = measure_usage(clock)
         runner.start()
-        stopper = asyncio.create_task(self._stop_when_asked())
+        beside = [asyncio.create_task(self._stop_when_asked())]
         try:
             await self._driver.start(spec)
+            beside.append(asyncio.create_task(self._drill(feed)))
             done = await self._consume(facts.run_id, feed)
         finally:
-            stopper.cancel()
-            await asyncio.gather(stopper, return_exceptions=True)
+            for task in beside:
+                task.cancel()
+            await asyncio.gather(*beside, return_exceptions=True)
             after = measure_usage(clock)
             await runner.stop(last_reading=True)
         duration_s = (clock.monotonic_ns() - began_ns) / 1e9
@@ -168,6 +172,14 @@ class Soak:
             for name, entry in self._loaded.collectors.items()
             if entry.enabled
         )
+
+    async def _drill(self, feed: Feed) -> None:
+        target, clock = self._loaded.config.target, self._environment.clock
+        key = read_secret(target.api_key_env, target.api_key_file, "API key")
+        secrets = [key] if key else []
+        drills = Drills(self._drills, clock, feed.emit, simulated=self._environment.simulated,
+                        secrets=[*secrets, *target.headers.values()])  # fmt: skip
+        await drills.run(clock.monotonic_ns() + self._driver.origin_ns - clock.wall_ns())
 
     async def _consume(self, run_id: str, feed: Feed) -> Done | None:
         done: Done | None = None
