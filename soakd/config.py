@@ -15,6 +15,7 @@ from typing import Literal
 from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
 
 from soakd import share
+from soakd.cron import cron_trigger
 from soakd.errors import ConfigError, Problem
 from soakd.fields import Bytes, ConfigModel, Ratio, Seconds
 from soakd.limits_config import LimitsConfig
@@ -189,6 +190,12 @@ class SoakScheduleConfig(ConfigModel):
     cron: str
     duration: Seconds | None = None
     profile: str | None = None
+
+    @field_validator("cron")
+    @classmethod
+    def _cron(cls, value: str) -> str:
+        cron_trigger(value)
+        return value
 
 
 class Config(ConfigModel):
