@@ -16,6 +16,7 @@ from pydantic import BaseModel, Field, ValidationError, field_validator, model_v
 
 from soakd import share
 from soakd.cron import cron_trigger
+from soakd.drill_config import DrillConfig
 from soakd.errors import ConfigError, Problem
 from soakd.fields import Bytes, ConfigModel, Ratio, Seconds
 from soakd.limits_config import LimitsConfig
@@ -114,33 +115,6 @@ class CanaryConfig(ConfigModel):
     interval: Seconds = 60.0
     prompts: int = Field(3, ge=1, le=64)
     max_tokens: int = Field(48, ge=1, le=4096)
-
-
-class DrillConfig(ConfigModel):
-    """The operator's own command, run once in mid-soak without a shell: a restart, a failover, a pulled cable.
-
-    ``at`` counts from the start of the measured part on the run's clock, ``timeout`` is real time. An outage that a
-    ``planned`` drill brings is no unplanned outage.
-    """
-
-    at: Seconds
-    command: tuple[str, ...] = Field(min_length=1, max_length=256)
-    timeout: Seconds = 60.0
-    planned: bool = True
-
-    @field_validator("at", "timeout")
-    @classmethod
-    def _forward(cls, value: float) -> float:
-        if value <= 0:
-            raise ValueError("give a time above 0s")
-        return value
-
-    @field_validator("command")
-    @classmethod
-    def _program(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        if not value[0] or any("\0" in part for part in value):
-            raise ValueError("give a program and its arguments, such as [systemctl, restart, vllm]")
-        return value
 
 
 class SafetyConfig(ConfigModel):

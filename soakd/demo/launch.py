@@ -105,6 +105,11 @@ class DemoServer:
             await self.kill()
             raise SoakdError(f"the demo server did not come up in {_START_WITHIN_S:.0f} s", hint=self._tail()) from None
 
+    async def ended(self) -> None:
+        """Until the process is gone, whoever ended it."""
+        if self._process is not None:
+            await self._process.wait()
+
     async def kill(self) -> None:
         """SIGKILL, as a crash would be; returns when the process is gone."""
         process = self._process

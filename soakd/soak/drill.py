@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from soakd.analysis.drills import ENDED, STARTED
-from soakd.config import DrillConfig, Loaded
+from soakd.config import Loaded
+from soakd.drill_config import DrillConfig
 from soakd.model import Event, Severity, labels
 from soakd.ports import Clock, Item
 from soakd.soak.plan import Phases

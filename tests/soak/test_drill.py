@@ -138,11 +138,12 @@ def test_drills_count_from_the_start_of_the_measured_part(tmp_path: Path) -> Non
     text = """load: {duration: 1h, warmup: 5m, idle_before: 30s}
 drill:
   - {at: 40m, command: [sh, -c, exit 0], planned: false}
-  - {at: 10m, command: ["true"], timeout: 5s}
+  - {at: 10m, command: ["true", -9, 80], timeout: 5s}
 """
     loaded = load_config(write(tmp_path, text))
     first, second = planned_drills(loaded, phases(loaded))
     assert (first.number, first.due_s, first.timeout_s, first.planned) == (1, 330 + 600, 5.0, True)
+    assert first.command == ("true", "-9", "80")
     assert (second.number, second.due_s, second.command, second.planned) == (2, 330 + 2400, ("sh", "-c", "exit 0"), False)  # noqa: E501  # fmt: skip
 
 
