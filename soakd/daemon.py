@@ -7,7 +7,6 @@ import os
 import socket
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
-from dataclasses import replace
 from pathlib import Path
 
 import orjson
@@ -19,10 +18,11 @@ from soakd.config import Loaded
 from soakd.errors import SoakdError
 from soakd.forward.forwarder import Forwarder, SinkSpec
 from soakd.model import labels
-from soakd.nvml.pool import GpuPool
+from soakd.nvml.pool import GpuPool, nvml_command
 from soakd.service.alarms import build_alarms
 from soakd.service.backend import DaemonBackend
 from soakd.service.opening import knowing_last_boot, open_journal
+from soakd.service.parting import Parting
 from soakd.service.soaks import SoakDesk
 from soakd.service.watching import Watch
 from soakd.soak.environment import Environment
@@ -31,7 +31,9 @@ from soakd.web.app import build_app
 from soakd.web.auth import own_token
 
 ADDRESS_FILE = "daemon.json"
-_STOP_WITHIN_S = 8.0
+_SOAK_WITHIN_S = 6.0
+"""For the soak that runs to end with its report; the rest has what is left of ten seconds."""
+_JOURNAL_WITHIN_S = 6.0
 log = structlog.get_logger(__name__)
 
 
@@ -42,57 +44,49 @@ async def serve(loaded: Loaded, config_path: Path | None, stopping: asyncio.Even
     token = own_token(config.web, _made(config.data_dir))
     async with AsyncExitStack() as stack:
         journal = open_journal(loaded, clock)
-        stack.push_async_callback(journal.close)
+        last = Parting(_JOURNAL_WITHIN_S)
+        last.add("journal", journal.close)
+        stack.push_async_callback(last.stop)
         forwarder = Forwarder(journal, config.data_dir, _sinks(loaded), clock)
+        parts = Parting()
+        stack.push_async_callback(parts.stop)
         forwarder.start()
-        stack.push_async_callback(forwarder.stop)
-        pool = GpuPool(clock)
-        stack.push_async_callback(pool.close)
+        parts.add("forwarder", forwarder.stop)
+        pool = GpuPool(clock, nvml_command())
+        parts.add("NVML workers", pool.close)
         await pool.start()
-        environment = Environment(clock=clock, gpus=pool, gpu_note=pool.why_none)
-        environment = replace(environment, cards=tuple(r.gpu for r in await pool.ask("fast")))
+        environment = Environment(clock=clock, gpus=pool)
         watch = Watch(knowing_last_boot(loaded, journal, environment.roots), environment, journal)
         alarms = build_alarms(loaded, clock, journal, emit=watch.feed.emit, relay=watch.feed.relay, forwarder=forwarder)
         watch.listen(alarms.see)
         desk = SoakDesk(loaded, config_path, environment, journal, watch, alarms)
         backend = DaemonBackend(loaded, clock, journal, watch, desk, forwarder, pool, alarms, clock.wall_ns())
-        address = await _listen(stack, config.web.listen, build_app(backend, token))
+        address = await _listen(parts, config.web.listen, build_app(backend, token))
         await alarms.start()
-        stack.push_async_callback(alarms.stop)
+        parts.add("alarms", alarms.stop)
         await watch.start()
         stack.push_async_callback(watch.pause)
         desk.start()
         _announce(stack, config.data_dir, address)
         systemd.tell("READY=1")
-        log.info(
-            "soakd watches", web=address, data_dir=str(config.data_dir), gpus=pool.why_none or len(environment.cards)
-        )
+        log.info("soakd watches", web=address, data_dir=str(config.data_dir), gpus=pool.why_none or len(pool.cards))
         await _until_stopped(stopping, systemd, backend)
         systemd.tell("STOPPING=1")
-        await desk.stop("SIGTERM")
-        await _let_the_soak_end(desk)
+        await desk.stop("SIGTERM", _SOAK_WITHIN_S)
 
 
 async def _until_stopped(stopping: asyncio.Event, systemd: Systemd, backend: DaemonBackend) -> None:
-    """Feeds systemd's watchdog only while data flows, so that a monitor that hangs is started anew."""
+    """Feeds systemd's watchdog only while something is read, so that a monitor that hangs is started anew."""
     every = systemd.watchdog_s / 3 if systemd.watchdog_s else 30.0
     while not stopping.is_set():
         health = backend.health()
-        if not health.problems:
+        if not health.hung:
             systemd.tell("WATCHDOG=1")
         systemd.tell(f"STATUS={'; '.join(health.problems) or 'watching'}")
         try:
             await asyncio.wait_for(stopping.wait(), every)
         except TimeoutError:
             continue
-
-
-async def _let_the_soak_end(desk: SoakDesk) -> None:
-    try:
-        async with asyncio.timeout(_STOP_WITHIN_S):
-            await desk.idle()
-    except TimeoutError:
-        log.warning("the soak did not end in time; what it left in the journal can still be judged")
 
 
 def _made(directory: Path) -> Path:
@@ -111,11 +105,11 @@ def _sinks(loaded: Loaded) -> Mapping[str, SinkSpec]:
     }
 
 
-async def _listen(stack: AsyncExitStack, listen: str, app: web.Application) -> str:
+async def _listen(parts: Parting, listen: str, app: web.Application) -> str:
     host, _, port = listen.rpartition(":")
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=2.0)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
     await runner.setup()
-    stack.push_async_callback(runner.cleanup)
+    parts.add("web server", runner.cleanup)
     site = web.TCPSite(runner, host.strip("[]"), int(port))
     try:
         await site.start()

@@ -15,7 +15,7 @@ from soakd.forward import status as forward_status
 from soakd.load import metrics as load_metrics
 from soakd.model import Kind, Metric
 from soakd.registry import plugins
-from soakd.report import outcome_metrics
+from soakd.report import outcome_metrics, run_state
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Catalogue:
 
 def catalogue() -> Catalogue:
     """Every metric there is."""
-    declared: list[Metric] = [*load_metrics.METRICS, *schedule.METRICS, *outcome_metrics.METRICS]
+    declared: list[Metric] = [*load_metrics.METRICS, *schedule.METRICS, *outcome_metrics.METRICS, *run_state.METRICS]
     declared += (*forward_status.METRICS, *alerting_metrics.METRICS)
     for package in ("collectors", "sinks"):
         for plugin in plugins(package).values():

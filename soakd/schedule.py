@@ -23,7 +23,7 @@ DURATION = Metric(
 )  # fmt: skip
 UP = Metric(
     "collector_up", "", Kind.STATE, "Whether the collector's last reading worked.", "soakd", ("collector",),
-    (("ok", 1), ("unsupported", 2), ("absent", 3), ("timeout", 4), ("error", 5), ("lost", 6)),
+    (("ok", 1), ("unsupported", 2), ("absent", 3), ("timeout", 4), ("error", 5), ("lost", 6), ("no_permission", 7)),
 )  # fmt: skip
 FAILURES = Metric(
     "collector_failures_total", "failures", Kind.COUNTER,
@@ -63,6 +63,11 @@ class Reading:
     took_s: float
     why: str
     items: tuple[Item, ...]
+
+    @property
+    def failed(self) -> bool:
+        """Nothing was read. Where all that was read is that a permission is missing, the collector did its work."""
+        return self.status in ("timeout", "error") and not self.items
 
     @property
     def samples(self) -> tuple[Sample, ...]:
@@ -169,11 +174,10 @@ class Runner:
         reading = await read_once(job, self._clock)
         count = self._counts[job.name]
         count.runs += 1
-        failed = reading.status in ("timeout", "error")
-        count.failures += failed
+        count.failures += reading.failed
         now = self._clock.wall_ns()
         items: list[Item] = list(reading.items)
-        problem = f"{reading.status}: {reading.why}" if failed else ""
+        problem = f"{reading.status}: {reading.why}" if reading.status in ("timeout", "error") else ""
         if problem and problem != count.last_problem:
             log.warning("collector failed", collector=job.name, status=reading.status, why=reading.why)
             items.append(
@@ -191,9 +195,10 @@ class Runner:
 
     def _own_samples(self, name: str, reading: Reading, count: _Count, now: int) -> tuple[Sample, ...]:
         tags = labels(collector=name)
+        forbidden = reading.status == "error" and not reading.failed
         return (
             Sample.ok(DURATION, reading.took_s, now, tags),
-            Sample.ok(UP, _UP_CODES[reading.status], now, tags),
+            Sample.ok(UP, _UP_CODES["no_permission" if forbidden else reading.status], now, tags),
             Sample.ok(FAILURES, count.failures, now, tags),
             Sample.ok(MISSED, count.missed, now, tags),
         )

@@ -42,7 +42,8 @@ def gpu(
     directory: DATA_DIR = None,
 ) -> None:
     """Have the daemon let go of every NVML handle (so that a card can be reset), and take them back."""
-    client = DaemonClient.of(data_dir(config, directory))
+    folder, web = data_dir(config, directory), load_config(config).config.web
+    client = DaemonClient.of(folder, web)
     if client is None:
         raise SoakdError("no daemon is running on this data directory", hint="nothing holds the cards then")
     run_async(lambda: client.order(f"/gpu/{verb}"))

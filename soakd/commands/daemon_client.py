@@ -10,8 +10,10 @@ from pathlib import Path
 import aiohttp
 import orjson
 
+from soakd.config import WebConfig, read_secret
 from soakd.daemon import ADDRESS_FILE
 from soakd.errors import SoakdError
+from soakd.journal.lock import owner_pid
 from soakd.web.auth import FILE
 
 
@@ -21,20 +23,22 @@ class DaemonClient:
     token: str = field(repr=False)
 
     @classmethod
-    def of(cls, directory: Path) -> DaemonClient | None:
-        """None when no daemon lives there. Raises SoakdError when its token can't be read."""
+    def of(cls, directory: Path, web: WebConfig | None = None) -> DaemonClient | None:
+        """None when no daemon lives there: what one that was killed left behind is no daemon.
+
+        ``web`` is the configuration that may name the token. Raises SoakdError when the token can't be read.
+        """
         try:
             found = orjson.loads((directory / ADDRESS_FILE).read_bytes())
             pid, url = int(found["pid"]), str(found["url"])
-            os.kill(pid, 0)
         except PermissionError:
-            raise SoakdError(
-                f"a daemon owns {directory}, and it belongs to another user", hint="ask it as that user"
-            ) from None
+            raise SoakdError(f"{directory / ADDRESS_FILE} can't be read", hint="ask as the daemon's user") from None
         except (OSError, ValueError, KeyError, TypeError):
             return None
-        token = os.environ.get("SOAKD_TOKEN") or _token(directory)
-        return cls(url, token)
+        if owner_pid(directory) != pid:
+            return None
+        configured = read_secret(web.token_env, web.token_file, "web token") if web else None
+        return cls(url, os.environ.get("SOAKD_TOKEN") or configured or _token(directory))
 
     async def order(self, path: str, body: object = None) -> dict[str, object]:
         """One POST. Raises SoakdError with the daemon's own words."""
@@ -52,8 +56,7 @@ class DaemonClient:
                 session.post(self.url + path, data=orjson.dumps(body)) as response,
             ):
                 if response.status != 200:
-                    found = orjson.loads(await response.read())
-                    raise SoakdError(str(found.get("error")), hint=str(found.get("hint") or ""))
+                    raise _refusal(response.status, await response.read())
                 if response.content_type == "application/json":
                     yield orjson.loads(await response.read())
                     return
@@ -65,6 +68,14 @@ class DaemonClient:
                             yield orjson.loads(line)
         except aiohttp.ClientError as error:
             raise SoakdError(f"the daemon at {self.url} can't be asked: {error}") from None
+
+
+def _refusal(status: int, body: bytes) -> SoakdError:
+    try:
+        found = orjson.loads(body)
+        return SoakdError(str(found["error"]), hint=str(found.get("hint") or ""))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return SoakdError(f"the daemon answered with status {status}", hint="see its log")
 
 
 def _token(directory: Path) -> str:

@@ -62,7 +62,7 @@ def run(
         )
     loaded = _load(config, profile, directory, duration, {"target.url": address} if address else {})
     output = Output(as_json, html)
-    client = None if demo else DaemonClient.of(loaded.config.data_dir)
+    client = None if demo else DaemonClient.of(loaded.config.data_dir, loaded.config.web)
     if client:
         order = _order(config, profile, duration, address)
         raise typer.Exit(run_async(lambda: soak_by_daemon(client, order, output)))

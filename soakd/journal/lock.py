@@ -26,6 +26,16 @@ def is_owned(directory: Path) -> bool:
     return False
 
 
+def owner_pid(directory: Path) -> int | None:
+    """The process that owns the data directory now; None where nobody does, or it can't be told."""
+    if not is_owned(directory):
+        return None
+    try:
+        return int((directory / _NAME).read_text())
+    except (OSError, ValueError):
+        return None
+
+
 class DirectoryLock:
     """Held from construction to ``release``. Raises JournalError that names the process holding it."""
 

@@ -76,6 +76,11 @@ class Card:
         return self._units[""]
 
     @property
+    def status(self) -> tuple[GpuIdentity, State, str]:
+        """The card, the state of its last answer, and why it is not OK."""
+        return (self.gpu, State.ABSENT, _RELEASED) if self._released else (self.gpu, self.state, self._why)
+
+    @property
     def pid(self) -> int | None:
         return self._process.pid if self._process is not None and self._process.usable else None
 

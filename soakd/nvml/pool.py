@@ -7,6 +7,8 @@ times and all time stamps follow the clock of the run.
 from __future__ import annotations
 
 import asyncio
+import os
+import shlex
 import sys
 from collections import deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -21,6 +23,7 @@ from soakd.nvml.readings import state_of
 from soakd.ports import Clock, GpuReply
 
 WORKER_COMMAND: tuple[str, ...] = (sys.executable, "-m", "soakd.nvml.worker")
+COMMAND_ENV = "SOAKD_NVML_COMMAND"
 _MAX_EVENTS = 1024
 _MAX_CARDS = 64
 
@@ -42,6 +45,12 @@ class GpuProbe:
     state: State
     queries: Mapping[str, QueryProbe]
     why: str = ""
+
+
+def nvml_command() -> tuple[str, ...]:
+    """The command of the NVML workers. ``SOAKD_NVML_COMMAND`` puts another in its place, split as a shell would: for
+    tests and recordings (``python -m soakd.nvml.replay DIR``); it decides what cards soakd believes to see."""
+    return tuple(shlex.split(os.environ.get(COMMAND_ENV, ""))) or WORKER_COMMAND
 
 
 class GpuPool:
@@ -80,6 +89,11 @@ class GpuPool:
     @property
     def why_none(self) -> str:
         return "" if self._cards else self._why_none
+
+    @property
+    def cards(self) -> tuple[tuple[GpuIdentity, State, str], ...]:
+        """Every card ever seen, its state, and why it is not OK; ABSENT while the handles are released."""
+        return tuple(card.status for card in self._cards.values())
 
     @property
     def workers(self) -> tuple[int, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass, field
@@ -12,8 +13,9 @@ from soakd.blocking import BlockingReader
 from soakd.config import Loaded
 from soakd.errors import SoakdError
 from soakd.forward.forwarder import Forwarder
+from soakd.forward.status import Condition
 from soakd.journal import Journal, JournalReader, RunRecord
-from soakd.model import Event, Labels, Sample, labels
+from soakd.model import Event, GpuIdentity, Labels, Sample, State, labels
 from soakd.nvml.pool import GpuPool
 from soakd.ports import Clock
 from soakd.report.model import iso
@@ -22,6 +24,8 @@ from soakd.service.watching import Watch
 from soakd.web.app import Health, SoakOrder
 
 _SHOWN_EVENTS = 50
+_SHOWN_RUNS = 500
+_FOR_GOOD = (Condition.REFUSED, Condition.STOPPED)
 
 
 @dataclass(slots=True)
@@ -38,22 +42,18 @@ class DaemonBackend:
     alarms: Alerting
     started_ns: int
     constant_labels: Labels = field(default_factory=lambda: labels(host=socket.gethostname()))
+    one_at_a_time: asyncio.Lock = field(default_factory=asyncio.Lock)
     reading: BlockingReader = field(default_factory=lambda: BlockingReader("web"))
 
     def health(self) -> Health:
         """Red when data is stale, when the journal can't be written, when a sink has been refusing for good."""
-        problems: list[str] = []
-        now, stale_s = self.clock.wall_ns(), self.loaded.config.web.stale_after
-        last = self.watch.last_ns or self.started_ns
-        if now - last > stale_s * 1e9:
-            problems.append(f"no reading for {(now - last) / 1e9:.0f} s")
+        after_s, silent_s = self.loaded.config.web.stale_after, self.watch.silent_s()
+        hung = silent_s > after_s
+        problems = [f"no reading for {silent_s:.0f} s"] if hung else list(self.watch.stale(after_s))
         if self.journal.failure is not None:
             problems.append(f"journal: {self.journal.failure}")
-        problems.extend(f"collector {s.labels[0][1]}: {_UP[int(s.value)]}" for s in self._failing() if s.value)
-        return Health(tuple(problems))
-
-    def _failing(self) -> tuple[Sample, ...]:
-        return tuple(s for s in self.watch.feed.latest("collector_up") if s.value in _UP)
+        problems += (f"sink {s.name}: {s.why}" for s in self.forwarder.status() if s.condition in _FOR_GOOD)
+        return Health(tuple(problems), hung)
 
     def status(self) -> dict[str, object]:
         stats = self.journal.stats()
@@ -64,14 +64,18 @@ class DaemonBackend:
             "started_at": iso(self.started_ns),
             "health": asdict(self.health()),
             "target": asdict(self.watch.target) if self.watch.target else None,
-            "gpus": self.pool.why_none or [str(pid) for pid in self.pool.workers],
+            "gpus": [_gpu(*card) for card in self.pool.cards],
+            "gpus_why_none": self.pool.why_none or None,
+            "soak_state": self.desk.state,
             "soak": asdict(progress) if progress else None,
             "last_soak": self.desk.last,
             "journal": {"rows": stats.rows, "file_bytes": stats.file_bytes, "queued": stats.queue_depth,
                         "dropped": stats.dropped},
             "sinks": [asdict(s) for s in self.forwarder.status()],
             "alerts": self._alerts(),
-            "events": [_event(e) for e in self.watch.feed.events[-_SHOWN_EVENTS:]],
+            "series": len(self.watch.samples()),
+            "series_left_out": self.watch.feed.series_left_out,
+            "events": [_event(e) for e in tuple(self.watch.feed.events)[-_SHOWN_EVENTS:]],
         }  # fmt: skip
 
     def _alerts(self) -> dict[str, object]:
@@ -94,17 +98,10 @@ class DaemonBackend:
     async def runs(self) -> list[dict[str, object]]:
         def read() -> list[dict[str, object]]:
             with JournalReader(self.loaded.config.data_dir) as reader:
-                return [
-                    {
-                        "run_id": r.id,
-                        "started_at": iso(r.started_ns),
-                        "state": r.state.value,
-                        "outcome": r.outcome or None,
-                    }
-                    for r in reader.runs()
-                ]
+                return [_run(r) for r in reader.runs(limit=_SHOWN_RUNS, brief=True)]
 
-        return await self.reading.call(read)
+        async with self.one_at_a_time:
+            return await self.reading.call(read)
 
     async def soak(self, order: SoakOrder, tell: Callable[[dict[str, object]], Awaitable[None]]) -> None:
         await self.desk.run(order, tell)
@@ -115,7 +112,8 @@ class DaemonBackend:
         await (self.pool.release() if verb == "release" else self.pool.acquire())
 
 
-_UP = {4: "timeout", 5: "error"}
+def _gpu(gpu: GpuIdentity, state: State, why: str) -> dict[str, object]:
+    return {**asdict(gpu), "state": state.value, "why": why}
 
 
 def _run(run: RunRecord) -> dict[str, object]:

@@ -4,37 +4,41 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
-from collections.abc import Awaitable, Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 
 import orjson
 import structlog
+from apscheduler.events import EVENT_JOB_MAX_INSTANCES, EVENT_JOB_MISSED, JobEvent
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
-from apscheduler.triggers.cron import CronTrigger
 
 from soakd.alerting.engine import Alerting
-from soakd.blocking import BlockingReader
 from soakd.config import Loaded, SoakScheduleConfig, load_config
+from soakd.cron import cron_trigger
 from soakd.errors import SoakdError
 from soakd.journal import Journal, JournalReader
-from soakd.report.charts import Charts
-from soakd.report.facts import Journal as JournalFacts
-from soakd.report.model import Report, to_json_bytes
+from soakd.model import Event, Sample, Severity, State
+from soakd.report.model import Report, from_json, to_json_bytes
 from soakd.report.outcome_metrics import outcome_samples
 from soakd.report.progress import Progress
+from soakd.report.run_state import CODES, RUN_STATE
 from soakd.service.alarms import alarmed
+from soakd.service.judging import judge
+from soakd.service.telling import Tell, Teller, nobody
 from soakd.service.watching import Watch
-from soakd.soak.conclude import conclude, exit_code, finish, write_report
+from soakd.soak.conclude import exit_code
 from soakd.soak.drill import planned_drills
 from soakd.soak.environment import Environment
 from soakd.soak.live import LiveView
 from soakd.soak.plan import phases, stages
-from soakd.soak.prepare import prepare
+from soakd.soak.prepare import Prepared, prepare
 from soakd.soak.session import Soak
 from soakd.web.app import SoakOrder
 
-Tell = Callable[[dict[str, object]], Awaitable[None]]
+_GRACE_S = 60
+"""A cron soak that the loop comes to later than this is missed, and said to be."""
+_LET_GO_S = 1.0
+_STOPPING = "the daemon is stopping"
 log = structlog.get_logger(__name__)
 
 
@@ -50,56 +54,103 @@ class SoakDesk:
         self._watch = watch
         self._alarms = alarms
         self._running: Soak | None = None
-        self._idle = asyncio.Event()
-        self._idle.set()
-        self._scheduler = AsyncIOScheduler(timezone=dt.UTC, job_defaults={"max_instances": 1, "coalesce": True})
+        self._preparing: asyncio.Task[Prepared] | None = None
+        self._task: asyncio.Task[object] | None = None
+        self._stopping = False
+        self._scheduler = AsyncIOScheduler(
+            timezone=dt.UTC, job_defaults={"max_instances": 1, "coalesce": True, "misfire_grace_time": _GRACE_S}
+        )
+        self._scheduler.add_listener(self._on_missed, EVENT_JOB_MISSED | EVENT_JOB_MAX_INSTANCES)
         self.progress: Progress | None = None
         self.last: dict[str, object] | None = None
+        self.state = "idle"
 
     @property
     def busy(self) -> bool:
-        return not self._idle.is_set()
-
-    async def idle(self) -> None:
-        """Until no soak runs."""
-        await self._idle.wait()
+        return self.state != "idle"
 
     def start(self) -> None:
-        """Put the configured soaks on the schedule. Raises ConfigError for a cron expression that is none."""
+        """Recall how the last soak ended, and put the configured ones on the schedule."""
+        self._to("idle")
+        self._recall()
         for i, planned in enumerate(self._loaded.config.soaks):
-            try:
-                trigger = CronTrigger.from_crontab(planned.cron, timezone=dt.UTC)
-            except ValueError as error:
-                raise self._loaded.source.error(("soaks", i, "cron"), f"found {planned.cron!r}", str(error)) from None
-            self._scheduler.add_job(self._by_cron, trigger, args=(planned,), id=f"soak {i}")
+            trigger = cron_trigger(planned.cron)
+            self._scheduler.add_job(self._by_cron, trigger, args=(planned,), id=f"soak {i}", name=planned.cron)
         self._scheduler.start()
 
-    async def stop(self, why: str) -> None:
-        """End the schedule and the soak that runs, if one does; returns when its report is written."""
+    async def stop(self, why: str, within_s: float) -> None:
+        """End the schedule and the soak that runs, if one does; returns when its report is written, or in time."""
+        self._stopping = True
         if self._scheduler.running:
             self._scheduler.shutdown(wait=False)
         if self._running:
             self._running.stop(why)
+        if self._preparing:
+            self._preparing.cancel()
+        if self._task is None:
+            return
+        await asyncio.wait((self._task,), timeout=within_s)
+        if not self._task.done():
+            log.warning("the soak did not end in time; `soakd report` judges what it left in the journal")
+            self._task.cancel()
+            await asyncio.wait((self._task,), timeout=_LET_GO_S)
+
+    async def run(self, order: SoakOrder, tell: Tell) -> None:
+        """One soak; ``tell`` gets progress each second and then the report. Raises SoakdError.
+
+        It goes on when the one who waits for it goes away.
+        """
+        if self._stopping:
+            raise SoakdError(_STOPPING)
+        if self.busy:
+            raise SoakdError("a soak is running already", hint="wait for it; `soakd runs` lists it")
+        self._to("preparing")
+        task = self._task = asyncio.create_task(self._to_its_end(order, tell))
+        await asyncio.shield(task)
+
+    def _on_missed(self, event: JobEvent) -> None:
+        job = self._scheduler.get_job(event.job_id)
+        self._refused(job.name if job else event.job_id, "its time passed while soakd could not start it")
 
     async def _by_cron(self, planned: SoakScheduleConfig) -> None:
         sets: tuple[tuple[str, object], ...] = ()
         if planned.duration is not None:
             sets = (("load.duration", f"{planned.duration:g}s"),)
         try:
-            await self.run(SoakOrder(None, planned.profile, sets), _nobody)
+            await self.run(SoakOrder(None, planned.profile, sets), nobody)
         except SoakdError as error:
-            log.error("a scheduled soak could not run", cron=planned.cron, why=str(error))
+            self._refused(planned.cron, str(error))
 
-    async def run(self, order: SoakOrder, tell: Tell) -> None:
-        """One soak; ``tell`` gets progress each second and then the report. Raises SoakdError."""
-        if self.busy:
-            raise SoakdError("a soak is running already", hint="wait for it; `soakd runs` lists it")
-        self._idle.clear()
+    def _refused(self, cron: str, why: str) -> None:
+        """Nobody waits for a scheduled soak: that it did not take place is an event."""
+        log.error("a scheduled soak did not take place", cron=cron, why=why)
+        what = f"the soak scheduled at {cron!r} did not take place: {why}"
+        self._watch.feed.emit([Event("soak.refused", self._environment.clock.wall_ns(), what, Severity.WARNING)])
+
+    def _to(self, state: str) -> None:
+        self.state = state
+        self._watch.feed.emit([Sample.ok(RUN_STATE, CODES[state], self._environment.clock.wall_ns())])
+
+    def _recall(self) -> None:
+        with JournalReader(self._loaded.config.data_dir) as reader:
+            ended = [run for run in reader.runs(limit=20, brief=True) if run.outcome]
+            if not ended:
+                return
+            try:
+                report = from_json(reader.run(ended[0].id).report)
+            except SoakdError as error:  # of another version; soaks are not held up by it
+                log.warning("how the last soak ended can't be read", run=ended[0].id, why=str(error))
+                return
+        folder = self._loaded.config.data_dir / "runs" / report.run_id
+        self.last = _last(report, folder if folder.is_dir() else None)
+        self._watch.feed.relay(outcome_samples(report, ended[0].ended_ns or ended[0].started_ns))
+
+    async def _to_its_end(self, order: SoakOrder, tell: Tell) -> None:
         try:
             await self._run(order, tell)
         finally:
             self._running, self.progress = None, None
-            self._idle.set()
+            self._to("idle")
 
     def _configuration(self, order: SoakOrder) -> Loaded:
         if any(key.split(".")[0] == "drill" for key, _ in order.sets):
@@ -113,78 +164,65 @@ class SoakDesk:
         stages(loaded)
         return loaded
 
+    async def _cards(self) -> Environment:
+        """The cards as they are now: they may have come, gone or been released since the daemon began."""
+        environment, gpus = self._environment, self._environment.gpus
+        if gpus is None:
+            return environment
+        replies = await gpus.ask("fast")
+        if any(reply.state is State.ABSENT for reply in replies):
+            raise SoakdError("the cards are released, and a soak needs to see them", hint="soakd gpu acquire")
+        return replace(environment, cards=tuple(reply.gpu for reply in replies), gpu_note=gpus.why_none)
+
+    async def _prepare(self, loaded: Loaded) -> Prepared:
+        task = self._preparing = asyncio.create_task(
+            prepare(loaded, self._environment.clock, self._environment.roots)
+        )  # fmt: skip
+        try:
+            return await task
+        except asyncio.CancelledError:
+            if self._stopping:
+                raise SoakdError(_STOPPING) from None
+            raise
+        finally:
+            self._preparing = None
+
     async def _run(self, order: SoakOrder, tell: Tell) -> None:
         loaded = self._configuration(order)
-        prepared = await prepare(loaded, self._environment.clock, self._environment.roots)
-        note = self._environment.gpu_note if prepared.info.local else "the target is on another host"
-        environment = replace(self._environment, gpu_note=note)
+        environment = await self._cards()
+        prepared = await self._prepare(loaded)
+        if not prepared.info.local:
+            environment = replace(environment, gpu_note="the target is on another host")
         run = self._running = Soak(loaded, prepared, environment, self._journal)
         run.on_batch(self._watch.feed.relay)
         await self._watch.pause()
-        telling = _Teller(tell)
-        live = LiveView("", simulated=environment.simulated, gpus=environment.cards, gpu_note=note)
+        telling = Teller(tell)
+        live = LiveView("", simulated=environment.simulated, gpus=environment.cards, gpu_note=environment.gpu_note)
 
         def show(progress: Progress) -> None:
             self.progress = progress
             telling.put({"progress": asdict(progress)})
 
         run.on_tick(lambda tick, feed: show(live.snapshot(tick, feed)))
+        self._to("running")
         try:
             with alarmed(self._alarms, run, loaded):
                 facts, seen = await run.run()
         finally:
-            await self._watch.start()
-        await self._journal.flush()
-        stats = self._journal.stats()
-        journal_facts = JournalFacts(
-            samples=stats.rows, size_bytes=stats.file_bytes,
-            dropped={"queue full": stats.dropped} if stats.dropped else {},
-        )  # fmt: skip
-
-        def judge() -> tuple[Report, Charts]:
-            with JournalReader(loaded.config.data_dir) as reader:
-                return conclude(facts, seen, reader, journal_facts)
-
-        reading = BlockingReader("report")
-        try:
-            report, charts = await reading.call(judge)
-        finally:
-            reading.close()
-        ended = outcome_samples(report, seen.ended_ns)
-        self._journal.add(ended, report.run_id)
-        self._watch.feed.relay(ended)
-        finish(self._journal, seen, report)
-        await self._journal.flush()
-        folder = write_report(report, charts, loaded.config.data_dir)
-        self.last = {"run_id": report.run_id, "outcome": report.outcome.value, "report": str(folder)}
+            self._to("judging")
+            if not self._stopping:
+                await self._watch.start()
+        judged = await judge(self._journal, loaded.config.data_dir, facts, seen)
+        report = judged.report
+        self._watch.feed.relay(judged.ended)
+        self.last = _last(report, judged.folder)
         log.info("soak ended", run=report.run_id, outcome=report.outcome.value, why=report.why)
-        await telling.finish(
-            {"report": orjson.loads(to_json_bytes(report)), "exit_code": exit_code(report), "folder": str(folder)}
-        )
+        message = {"report": orjson.loads(to_json_bytes(report)), "exit_code": exit_code(report)}
+        await telling.finish({**message, "folder": str(judged.folder) if judged.folder else None})
 
 
-class _Teller:
-    """Passes messages on without ever holding up the soak: at most one progress message waits."""
-
-    def __init__(self, tell: Tell) -> None:
-        self._tell = tell
-        self._task: asyncio.Task[None] | None = None
-
-    def put(self, message: dict[str, object]) -> None:
-        if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._send(message))
-
-    async def finish(self, message: dict[str, object]) -> None:
-        if self._task:
-            await asyncio.wait((self._task,), timeout=5.0)
-        await self._send(message)
-
-    async def _send(self, message: dict[str, object]) -> None:
-        try:
-            await self._tell(message)
-        except (ConnectionError, RuntimeError) as error:  # who asked has hung up; the run goes on
-            log.info("nobody listens to the soak's progress any more", why=str(error))
-
-
-async def _nobody(_message: dict[str, object]) -> None:
-    return None
+def _last(report: Report, folder: Path | None) -> dict[str, object]:
+    return {
+        "run_id": report.run_id, "outcome": report.outcome.value, "why": report.why,
+        "report": str(folder) if folder else None,
+    }  # fmt: skip

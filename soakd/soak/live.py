@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Reversible
+
 from soakd.load.messages import Tick
 from soakd.model import Event, GpuIdentity, Labels, Severity
 from soakd.report.progress import Progress, ProgressFinding, ProgressGpu
@@ -67,12 +69,12 @@ def _value(feed: Feed, metric: str, wanted: Labels) -> float | None:
     return None
 
 
-def _findings(events: list[Event]) -> tuple[ProgressFinding, ...]:
+def _findings(events: Iterable[Event]) -> tuple[ProgressFinding, ...]:
     found = [e for e in events if e.severity is not Severity.INFO]
     return tuple(ProgressFinding(e.severity, e.what) for e in found[-_MOST_FINDINGS:])
 
 
-def _down_s(events: list[Event], now_ns: int) -> float | None:
+def _down_s(events: Reversible[Event], now_ns: int) -> float | None:
     for event in reversed(events):
         if event.kind == "load.first_success":
             return None

@@ -32,7 +32,7 @@ from soakd.soak.window_store import BLOB as WINDOW
 from soakd.soak.window_store import encode
 from soakd.targets.server_log import LogSource, tail
 
-_STOP_GRACE_S = 3.0
+_STOP_GRACE_S = 2.0
 _MOST_TAILS = 20
 LOG_TAIL = "server.log_tail"
 log = structlog.get_logger(__name__)
@@ -134,6 +134,7 @@ class Soak:
             for task in beside:
                 task.cancel()
             await asyncio.gather(*beside, return_exceptions=True)
+            await self._driver.close()  # a run that is cut short must not go on loading its target
             after = measure_usage(clock)
             await runner.stop(last_reading=True)
         duration_s = (clock.monotonic_ns() - began_ns) / 1e9

@@ -8,7 +8,7 @@ import psutil
 
 from soakd.ports import Clock
 
-_TELEMETRY = frozenset({"soakd.nvml.worker", "soakd.rehearsal.gpu_worker"})
+_TELEMETRY = frozenset({"soakd.nvml.worker", "soakd.nvml.replay", "soakd.rehearsal.gpu_worker"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
 from typing import Protocol
@@ -13,16 +12,20 @@ from aiohttp import web
 from soakd.errors import SoakdError
 from soakd.model import Labels, Sample
 from soakd.web.auth import allowed
-from soakd.web.exposition import expose
+from soakd.web.exposition import Scrape, expose
 
 _MAX_BODY = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """``problems`` empty: healthy. Stale data is a problem: a monitor that stopped seeing must not look fine."""
+    """``problems`` empty: healthy. Stale data is a problem: a monitor that stopped seeing must not look fine.
+
+    ``hung``: nothing is read any more, which a restart may heal; it heals no full disk and no missing driver.
+    """
 
     problems: tuple[str, ...]
+    hung: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +58,14 @@ def build_app(backend: Backend, token: str) -> web.Application:
         request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
     ) -> web.StreamResponse:
         if request.method == "POST" and not allowed(request.headers.get("Authorization"), token):
-            return _json({"error": "this needs the token", "hint": "Authorization: Bearer TOKEN"}, 401)
+            return _json(
+                {"error": "this needs the daemon's token", "hint": "set SOAKD_TOKEN (Authorization: Bearer TOKEN)"}, 401
+            )
         try:
             return await handler(request)
         except SoakdError as error:
-            return _json({"error": error.message, "hint": error.hint}, 409)
+            # an order that can't be carried out is the asker's to change; what can't be shown is not
+            return _json({"error": error.message, "hint": error.hint}, 409 if request.method == "POST" else 503)
 
     async def healthz(_request: web.Request) -> web.Response:
         health = backend.health()
@@ -68,8 +74,10 @@ def build_app(backend: Backend, token: str) -> web.Application:
     async def status(_request: web.Request) -> web.Response:
         return _json(backend.status())
 
+    scrape = Scrape(backend.samples, lambda samples: expose(samples, backend.constant_labels))
+
     async def metrics(_request: web.Request) -> web.Response:
-        body = expose(backend.samples(), backend.constant_labels)
+        body = await scrape.body()
         return web.Response(body=body, headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
 
     async def runs(_request: web.Request) -> web.Response:
@@ -87,9 +95,7 @@ def build_app(backend: Backend, token: str) -> web.Application:
                 started = True
             await response.write(orjson.dumps(message) + b"\n")
 
-        # the run goes on when the one who asked for it hangs up: it is the daemon's
-        work = asyncio.ensure_future(backend.soak(order, tell))
-        await asyncio.shield(work)
+        await backend.soak(order, tell)
         if not started:
             return _json({})
         await response.write_eof()

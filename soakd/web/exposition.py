@@ -5,8 +5,10 @@ A reading that is not known has no line of its own (a scrape can't carry *unknow
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -16,6 +18,7 @@ from prometheus_client.registry import Collector
 
 from soakd.model import Kind, Labels, Metric, Sample, State
 
+_FRESH_S = 1.0
 _STATE_NAME = "soakd_reading_state"
 _STATE_HELP = "State of each reading: 0 ok, 1 unsupported, 2 absent, 3 no_permission, 4 timeout, 5 lost."
 
@@ -68,3 +71,20 @@ def expose(samples: Iterable[Sample], constant: Labels) -> bytes:
     registry.register(_Families(samples, constant))
     text: bytes = generate_latest(registry)
     return text
+
+
+class Scrape:
+    """Makes the text in a thread, once for all who ask within a second: a full house of series takes a while."""
+
+    def __init__(self, read: Callable[[], Sequence[Sample]], make: Callable[[Sequence[Sample]], bytes]) -> None:
+        self._read = read
+        self._make = make
+        self._making: asyncio.Future[bytes] | None = None
+        self._made_s = 0.0
+
+    async def body(self) -> bytes:
+        now = time.monotonic()
+        if self._making is None or (self._making.done() and now - self._made_s > _FRESH_S):
+            self._made_s = now
+            self._making = asyncio.ensure_future(asyncio.to_thread(self._make, self._read()))
+        return await asyncio.shield(self._making)
