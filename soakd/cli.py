@@ -25,14 +25,20 @@ app = typer.Typer(
 )
 
 
-@app.callback()
-def _options(
-    version: Annotated[bool, typer.Option("--version", help="Show the version and end.", is_eager=True)] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log more, on stderr.")] = False,
-) -> None:
-    if version:
+def _version(asked: bool) -> None:
+    if asked:
         typer.echo(f"soakd {__version__}")
         raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version and end.", is_eager=True, callback=_version)
+    ] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log more, on stderr.")] = False,
+) -> None:
+    del version
     logs.configure(verbose=verbose)
 
 

@@ -128,9 +128,12 @@ def decode_retention(limit: Limit, evidence: RunEvidence) -> tuple[LimitResult, 
     return (limit.absent(f"{why}, but it varied too much to tell", 1.0, value=ratio),)
 
 
+_NONE_DUE = "no request was due in the measured time; a closed loop that waits for answers sends none"
+
+
 def outages(limit: Limit, evidence: RunEvidence) -> tuple[LimitResult, ...]:
-    if not evidence.load.started:
-        return (limit.missing("no request was sent"),)
+    if not evidence.load.offered and not evidence.load.outages:
+        return (limit.missing(_NONE_DUE),)
     found = evidence.load.outages
     # a drill after which the target stays away did not go as planned
     unplanned = [o for o in found if not o.planned or o.first_success_ns is None]
@@ -143,8 +146,8 @@ def outages(limit: Limit, evidence: RunEvidence) -> tuple[LimitResult, ...]:
 
 
 def outage_seconds(limit: Limit, evidence: RunEvidence) -> tuple[LimitResult, ...]:
-    if not evidence.load.started:
-        return (limit.missing("no request was sent"),)
+    if not evidence.load.offered and not evidence.load.outages:
+        return (limit.missing(_NONE_DUE),)
     longest = max((o.seconds(evidence.end_ns) for o in evidence.load.outages), default=0.0)
     why = f"longest outage {longest:.3g} s against {format_duration(limit.value)}, planned ones included"
     return (limit.judged(longest <= limit.value, longest, why),)

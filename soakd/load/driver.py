@@ -97,6 +97,8 @@ class LoadDriver:
         self._clock = RunClock(spec.clock, time.monotonic_ns() + _LEAD_NS)
         for number, worker in enumerate(self._workers):
             worker.order(Start(self._clock.origin_ns))
+            if self._stop_by is not None:
+                worker.order(Stop(0.0))
             self._readers.append(asyncio.create_task(self._listen(number, worker)))
 
     @property
@@ -130,7 +132,10 @@ class LoadDriver:
         await self.close()
 
     async def stop(self, grace_s: float = 2.0) -> None:
-        """End the load: nothing new is sent, what is in flight gets ``grace_s`` real seconds. `Done` follows."""
+        """End the load: nothing new is sent, what is in flight gets ``grace_s`` real seconds. `Done` follows.
+
+        May come while ``start`` is under way: the workers are then stopped as soon as they are ready.
+        """
         self._stop_by = time.monotonic() + grace_s + 5.0
         for worker in self._workers:
             worker.order(Stop(grace_s))

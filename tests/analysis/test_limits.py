@@ -70,6 +70,17 @@ def test_unknown_tokens_are_not_a_rate_of_zero() -> None:
     assert (result.outcome, result.value) == (OPEN, None)
 
 
+def test_a_target_that_took_no_connection_at_all_is_an_outage_although_nothing_was_sent() -> None:
+    gone = OutageEvidence(END_NS - 20 * 10**9, None, None, 44)
+    load = a_load(offered=28, started=0, completed=0, failed=28, outages=(gone,))
+    assert judged(limit("outages_max", 0), load=load).outcome is FAIL
+    assert judged(limit("outage_seconds_max", 5, "s"), load=load).outcome is FAIL
+
+
+def test_where_nothing_was_due_nothing_is_known_of_outages() -> None:
+    assert judged(limit("outages_max", 0), load=LoadEvidence()).outcome is OPEN
+
+
 @pytest.mark.parametrize(
     ("outage", "allowed", "outcome"),
     [

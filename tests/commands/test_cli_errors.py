@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from soakd import share
+from soakd import __version__, share
 from soakd.cli import _run
 from soakd.journal.lock import DirectoryLock
 
@@ -51,6 +51,11 @@ def refused(arguments: list[str], capfd: pytest.CaptureFixture[str]) -> str:
     assert out == ""
     assert "Traceback" not in err
     return err
+
+
+def test_the_version_is_told_without_a_command(capfd: pytest.CaptureFixture[str]) -> None:
+    assert _run(["--version"]) == 0
+    assert capfd.readouterr().out == f"soakd {__version__}\n"
 
 
 def test_a_run_without_a_target(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -168,6 +168,19 @@ async def test_a_stop_ends_in_seconds_with_its_done() -> None:
     )  # fmt: skip
 
 
+async def test_a_stop_that_comes_before_the_workers_are_ready_is_not_lost() -> None:
+    async with scripted(paced) as seen:
+        driver = LoadDriver()
+        spec = load(seen.url, Stage("hold", Closed(4), 600.0))
+        starting = asyncio.create_task(driver.start(spec))
+        await driver.stop(0.5)
+        async with asyncio.timeout(30):
+            await starting
+            messages = [message async for message in driver.messages()]
+    done = done_of(messages)
+    assert (done.incomplete, driver.worker_pids) == ("it was stopped before its end", ())
+
+
 async def test_an_outage_is_followed_to_the_first_success() -> None:
     gone = False
 
