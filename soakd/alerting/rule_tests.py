@@ -2,7 +2,7 @@
 
 A test file names its ``rules`` (files beside it) and has ``tests``, each with ``rule`` (or ``rules``), ``interval``,
 ``series`` in shorthand, ``events``, ``soaks``, and either ``expect`` (alerts at times, all that fire then) or
-``silent: true`` (nothing ever fires).
+``silent: true`` (nothing ever fires). ``prometheus: false`` for what PromQL sees otherwise (hysteresis, missing data).
 """
 
 from __future__ import annotations
@@ -94,6 +94,7 @@ class CaseConfig(ConfigModel):
     soaks: tuple[SoakConfig, ...] = ()
     expect: tuple[Expectation, ...] = ()
     silent: bool = False
+    prometheus: bool = True
 
     @model_validator(mode="after")
     def _judged(self) -> CaseConfig:
