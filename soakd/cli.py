@@ -69,7 +69,8 @@ def _on_fault(kind: type[BaseException], error: BaseException, trace: TracebackT
 
 def _run(arguments: list[str]) -> int:
     try:
-        app(args=arguments)
+        # not app(...): that puts typer's own excepthook in the place of ours
+        typer.main.get_command(app)(args=arguments)
     except SoakdError as error:
         return fail(error).exit_code
     except SystemExit as end:

@@ -19,11 +19,29 @@ _EXECUTOR_WITHIN_S = 1.0
 
 
 def run_async(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """Like asyncio.run, on uvloop, but a thread that is stuck in a system call can't keep the process alive."""
+    """Like asyncio.run, on uvloop, but a thread that is stuck in a system call can't keep the process alive.
+
+    Ctrl-C and SIGTERM cancel the work and raise typer.Exit with 130 or 143, unless it has called `on_signals`.
+    """
     loop = uvloop.new_event_loop()
     try:
         asyncio.set_event_loop(loop)
-        return loop.run_until_complete(work())
+        main = loop.create_task(work())
+        ended_by: list[signal.Signals] = []
+
+        def end(number: signal.Signals) -> None:
+            ended_by.append(number)
+            main.cancel()
+
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, end, number)
+        try:
+            return loop.run_until_complete(main)
+        except asyncio.CancelledError:
+            if not ended_by:
+                raise
+            say("interrupted")
+            raise typer.Exit(128 + ended_by[0]) from None
     finally:
         try:
             _cancel_rest(loop)
@@ -51,11 +69,12 @@ async def _executor(loop: asyncio.AbstractEventLoop) -> None:
 
 
 def on_signals(stop: Callable[[str], None]) -> None:
-    """Ctrl-C and SIGTERM end the work cleanly; a second Ctrl-C ends the process as usual."""
+    """Ctrl-C and SIGTERM end the work cleanly; a second one ends the process at once."""
     loop = asyncio.get_running_loop()
 
     def interrupt(name: str, number: signal.Signals) -> None:
         loop.remove_signal_handler(number)
+        signal.signal(number, signal.SIG_DFL)
         stop(name)
 
     for name, number in (("Ctrl-C", signal.SIGINT), ("SIGTERM", signal.SIGTERM)):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -56,6 +58,18 @@ def refused(arguments: list[str], capfd: pytest.CaptureFixture[str]) -> str:
 def test_the_version_is_told_without_a_command(capfd: pytest.CaptureFixture[str]) -> None:
     assert _run(["--version"]) == 0
     assert capfd.readouterr().out == f"soakd {__version__}\n"
+
+
+def test_a_fault_of_soakd_itself_is_exit_2_and_its_traceback_is_in_a_file() -> None:
+    code = "from soakd import cli; cli.logs = None; cli.main()"
+    ended = subprocess.run(
+        [sys.executable, "-c", code, "runs"], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert "Traceback" not in ended.stderr
+    path = Path(ended.stderr.partition("report it with ")[2].partition(";")[0])
+    assert "Traceback" in path.read_text()
+    path.unlink()
 
 
 def test_a_run_without_a_target(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

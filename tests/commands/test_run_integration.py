@@ -89,6 +89,45 @@ async def test_an_interrupted_run_ends_in_seconds_with_its_report(
     assert report["outcome"] == "INCONCLUSIVE"
 
 
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+async def test_an_interrupt_before_the_load_ends_at_once_without_a_traceback(
+    tmp_path: Path, number: signal.Signals, code: int
+) -> None:
+    asked = asyncio.Event()
+
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        asked.set()
+        await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(silent, "127.0.0.1", 0)
+    async with server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        process = await soakd("run", "--target", url, "--data-dir", str(tmp_path / "data"), "--json")
+        async with asyncio.timeout(60):
+            await asked.wait()
+        process.send_signal(number)
+        found, out, err = await outcome(process, within_s=15)
+    assert (found, out) == (code, b""), err
+    assert "interrupted" in err
+    assert "Traceback" not in err
+
+
+async def test_an_interrupt_while_the_modules_load_leaves_no_traceback() -> None:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-X", "importtime", "-m", "soakd", "runs", stdout=PIPE, stderr=PIPE
+    )
+    assert process.stderr is not None
+    async with asyncio.timeout(60):
+        while b"soakd.errors" not in await process.stderr.readline():
+            continue
+    process.send_signal(signal.SIGINT)
+    found, _, err = await outcome(process)
+    assert found == -signal.SIGINT
+    assert "Traceback" not in err
+
+
 async def test_a_server_that_dies_and_returns_is_an_outage_and_a_fail(demo_directory: Path, tmp_path: Path) -> None:
     async with DemoServer.start(demo_directory) as server:
         process = await soakd(
