@@ -154,8 +154,7 @@ def _growth_result(limit: Limit, grown: Growth, evidence: RunEvidence) -> LimitR
         bound = found.slope_high if found.slope_high is not None else found.smallest_detectable
         if bound is None or min(bound, found.smallest_detectable or bound) <= allowed:
             return limit.judged(True, value or 0.0, why, coverage, named)
-    wait = f"; a run of {format_duration(needs)} could tell" if needs else ""
-    return limit.absent(why + wait, coverage, named, value, needs)
+    return limit.absent(why, coverage, named, value, needs)
 
 
 def _powers(evidence: RunEvidence) -> Mapping[Labels, Track]:

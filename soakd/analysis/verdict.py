@@ -15,6 +15,12 @@ from soakd.model import Finding, LimitResult, Outcome, Severity, Verdict
 _JUDGES = {**LOAD_JUDGES, **HARDWARE_JUDGES}
 _SEVERITY = {Outcome.FAIL: Severity.CRITICAL, Outcome.INCONCLUSIVE: Severity.WARNING}
 
+_BOTTLENECK = "load.bottleneck"
+_TOO_BUSY = (
+    "nothing failed, but the machine that soakd runs on was too busy to drive and time this load; run soakd on cores "
+    "that the server does not use (taskset -c), or on another host"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Judged:
@@ -70,8 +76,12 @@ def explain(outcome: Outcome, results: Sequence[LimitResult]) -> str:
     worst = [r for r in results if r.outcome is outcome]
     if not worst:
         return "nothing could be judged"
+    if all(r.name == _BOTTLENECK for r in worst):
+        return f"{_TOO_BUSY}: {worst[0].why}"
+    # a run that was cut short lacks evidence for that reason first
+    first = next((r for r in worst if r.name == "run.complete"), worst[0])
     more = f" (and {len(worst) - 1} more)" if len(worst) > 1 else ""
-    return f"{worst[0].name}: {worst[0].why}{more}"
+    return f"{first.name}: {first.why}{more}"
 
 
 def _self_check(evidence: RunEvidence) -> tuple[LimitResult, ...]:
@@ -81,7 +91,7 @@ def _self_check(evidence: RunEvidence) -> tuple[LimitResult, ...]:
         why = "the load process ended before its totals were in"
         results.append(LimitResult("load.complete", Outcome.INCONCLUSIVE, None, None, "", 1.0, why))
     if load.bottleneck:
-        results.append(LimitResult("load.bottleneck", Outcome.INCONCLUSIVE, None, None, "", 1.0, load.bottleneck))
+        results.append(LimitResult(_BOTTLENECK, Outcome.INCONCLUSIVE, None, None, "", 1.0, load.bottleneck))
     if evidence.journal_dropped:
         why = f"{evidence.journal_dropped:,} readings were lost on their way to the journal"
         results.append(LimitResult("journal.dropped", Outcome.INCONCLUSIVE, evidence.journal_dropped, 0, "", 1.0, why))

@@ -11,8 +11,9 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from soakd.model import Outcome, Severity
+from soakd.report.facts import Target
 from soakd.report.figures import latency_rows
-from soakd.report.model import Report
+from soakd.report.model import LimitLine, Report
 from soakd.report.wording import (
     SYMBOLS,
     UNKNOWN,
@@ -110,11 +111,7 @@ def _figures(report: Report) -> RenderableType:
             f"{clean(target.model, 80) or UNKNOWN} on {clean(target.server or target.kind, 60) or UNKNOWN}"
             f" at {clean(target.url, 100)}",
         ),
-        (
-            "process",
-            (f"pid {target.pid}" if target.pid is not None else UNKNOWN)
-            + (f", {clean(target.picked_by, 100)}" if target.picked_by else ""),
-        ),
+        ("process", _process(target)),
         ("duration", f"{say_duration(report.duration_s)} of {say_duration(report.wanted_duration_s)}"),
         (
             "requests",
@@ -149,6 +146,12 @@ def _figures(report: Report) -> RenderableType:
     return table
 
 
+def _process(target: Target) -> str:
+    pid = f"pid {target.pid}" if target.pid is not None else UNKNOWN
+    how = clean(target.picked_by, 240)
+    return how if how.startswith(pid) else f"{pid}, {how}" if how else pid
+
+
 def _latencies(report: Report) -> RenderableType:
     table = Table(
         "latency",
@@ -164,24 +167,46 @@ def _latencies(report: Report) -> RenderableType:
 
 
 def _limits(report: Report) -> Iterable[RenderableType]:
-    """The failed first, the reason below the figures: a column for each would be too narrow on 80 columns."""
-    order = (Outcome.FAIL, Outcome.INCONCLUSIVE, Outcome.NOT_JUDGED, Outcome.PASS)
-    ranked = sorted(report.limits, key=lambda line: order.index(line.outcome))
+    """The failed first, the reason below the figures: a column for each would be too narrow on 80 columns.
+
+    What was not judged comes last, one line for each reason.
+    """
+    order = (Outcome.FAIL, Outcome.INCONCLUSIVE, Outcome.PASS)
+    ranked = sorted((x for x in report.limits if x.outcome in order), key=lambda line: order.index(line.outcome))
     table = Table.grid(padding=(0, 1))
     for line in ranked[:MAX_LIMITS]:
-        labels = f" ({say_labels(line.labels)})" if line.labels else ""
         figures = f"{say(line.value, line.unit)}, allowed {say(line.limit, line.unit)}"
-        text = Text.assemble(
-            (clean(line.name, 60) + labels, "bold"), f": {figures}, coverage {say_share(line.coverage)}"
-        )
+        text = Text.assemble((_named(line), "bold"), f": {figures}, coverage {say_share(line.coverage)}")
         if line.outcome is not Outcome.PASS:
             text.append(f"\n{clean(line.why, 400)}", "dim")
-        status = f"{SYMBOLS[line.outcome]} {say_outcome(line.outcome)}"
-        table.add_row(Text(status, OUTCOME_STYLES[line.outcome], no_wrap=True), text)
-    if ranked:
+        _add(table, line.outcome, text)
+    reasons: dict[str, list[LimitLine]] = {}
+    for line in report.limits:
+        if line.outcome not in order:
+            reasons.setdefault(clean(line.why, 400), []).append(line)
+    for why, lines in list(reasons.items())[:MAX_LIMITS]:
+        if len(lines) == 1:
+            text = Text.assemble((_named(lines[0]), "bold"), (f": {why}", "dim"))
+        else:
+            names = clean(", ".join(dict.fromkeys(line.name for line in lines)), 400)
+            text = Text.assemble((f"{len(lines)} limits", "bold"), f": {why}\n", (names, "dim"))
+        _add(table, lines[0].outcome, text)
+    if table.row_count:
         yield table
-    if len(ranked) > MAX_LIMITS:
-        yield Text(f"… {len(ranked) - MAX_LIMITS} more limits", "dim")
+    more = sum(max(0, n - MAX_LIMITS) for n in (len(ranked), len(reasons)))
+    if more:
+        yield Text(f"… {more} more limits", "dim")
+
+
+def _named(line: LimitLine) -> str:
+    """The limit and what it was judged on; the total of a process tree goes without saying."""
+    labels = {k: v for k, v in line.labels.items() if (k, v) != ("role", "total")}
+    return clean(line.name, 60) + (f" ({say_labels(labels)})" if labels else "")
+
+
+def _add(table: Table, outcome: Outcome, text: Text) -> None:
+    status = f"{SYMBOLS[outcome]} {say_outcome(outcome)}"
+    table.add_row(Text(status, OUTCOME_STYLES[outcome], no_wrap=True), text)
 
 
 def _findings(report: Report) -> Iterable[RenderableType]:

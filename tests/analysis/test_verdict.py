@@ -3,6 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from soakd.analysis.evidence import LoadEvidence
 from soakd.analysis.limits_growth import Caps
 from soakd.analysis.verdict import judge_run, overall
 from soakd.model import LimitResult, Outcome, Severity
@@ -74,6 +75,13 @@ def test_a_client_that_was_the_bottleneck_leaves_the_run_open() -> None:
     judged = judge_run([limit("error_rate_max", 0.01)], a_run(load=busy), Caps())
     assert judged.verdict.outcome is OPEN
     assert "bottleneck" in judged.why
+    assert "run soakd on cores that the server does not use" in judged.why
+
+
+def test_a_run_that_was_cut_short_says_that_before_what_it_therefore_lacks() -> None:
+    cut = LimitResult("run.complete", OPEN, 0.1, 1.0, "ratio", 0.1, "ended by Ctrl-C", user_set=True)
+    judged = judge_run([limit("error_rate_max", 0.01)], a_run(load=LoadEvidence()), Caps(), [cut])
+    assert judged.why == "run.complete: ended by Ctrl-C (and 1 more)"
 
 
 def test_lost_readings_and_a_dead_load_process_leave_the_run_open() -> None:

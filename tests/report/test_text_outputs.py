@@ -69,6 +69,30 @@ def test_the_terminal_obeys_no_escape_and_no_markup_of_others() -> None:
     assert text.count("[bold]x[/bold]") == 5
 
 
+def test_limits_that_were_not_judged_for_one_reason_are_one_line() -> None:
+    report = samples.full()
+    line = report.limits[0]
+    why = "no GPU found: NVML Shared Library Not Found"
+    skipped = [
+        replace(line, name=f"gpu_{n}_max", outcome=Outcome.NOT_JUDGED, why=why, labels={}, value=None) for n in range(8)
+    ]
+    other = replace(
+        line, name="threads_leak_max", outcome=Outcome.NOT_JUDGED, why="too short", labels={"role": "total"}
+    )
+    text = terminal(replace(report, limits=(line, *skipped, other), findings=()), 80)
+    assert text.count(why) == 1
+    assert f"8 limits: {why}" in text
+    assert "threads_leak_max: too short" in text
+    assert "gpu_0_max" in text
+    assert text.index(line.name) < text.index("8 limits")
+
+
+def test_the_process_is_named_once() -> None:
+    target = replace(samples.full().target, pid=7180, picked_by="pid 7180 (llama-server): it listens on port 8080")
+    text = terminal(replace(samples.full(), target=target), 120)
+    assert text.count("pid 7180") == 1
+
+
 def test_simulated_is_said_in_every_output() -> None:
     report = replace(samples.full(), simulated=True)
     assert "SIMULATED" in terminal(report)
