@@ -17,6 +17,8 @@ from soakd.rules.condition import NS, Interest, Observation, Shape, Truth
 from soakd.rules.options import Pick, check_labels, join_key
 
 KIND = "absence"
+_UNWATCHED_NS = 60 * NS
+"""An engine steps every second; where it did not for so long, it was not running."""
 
 
 def _state(value: object) -> State:
@@ -61,6 +63,7 @@ class Last:
 class Silence:
     series: Book[Last] = field(default_factory=Book)
     since_ns: int = 0
+    stepped_ns: int = 0
 
 
 _LAST: TypeAdapter[Last] = TypeAdapter(Last)
@@ -81,6 +84,7 @@ class Absence:
 
     def step(self, state: Silence, batch: Sequence[Item], now_ns: int) -> tuple[Silence, Sequence[Observation]]:
         state.since_ns = state.since_ns or now_ns
+        self._forgive(state, now_ns)
         for item in batch:
             if isinstance(item, Sample) and self._config.takes(item):
                 self._take(state, item)
@@ -93,6 +97,15 @@ class Absence:
             found.append(Observation((), Truth.FALSE, now_ns, 0.0, self._config.after))
         state.series.sweep(now_ns)
         return state, [o for o in found if o.labels or self._config.expected or not self._by]
+
+    def _forgive(self, state: Silence, now_ns: int) -> None:
+        """Time in which nobody watched (soakd was not running) is no silence."""
+        unwatched = now_ns - state.stepped_ns
+        if state.stepped_ns and unwatched > _UNWATCHED_NS:
+            state.since_ns += unwatched
+            for _, last in state.series:
+                last.read_ns += unwatched
+        state.stepped_ns = now_ns
 
     def _take(self, state: Silence, sample: Sample) -> None:
         group = join_key(sample.labels, self._by)
@@ -114,12 +127,17 @@ class Absence:
         return Observation(labels, truth, now_ns, max(silent / NS, 0.0), self._config.after, what if missing else "")
 
     def dump(self, state: Silence) -> object:
-        return {"series": state.series.dump(_LAST)}
+        return {
+            "series": state.series.dump(_LAST),
+            "since_ns": state.since_ns,
+            "stepped_ns": state.stepped_ns,
+        }
 
     def load(self, data: object) -> Silence:
         if not isinstance(data, dict):
             raise ValueError("not the state of an absence")
-        return Silence(Book.load(data.get("series"), _LAST))
+        series = Book.load(data.get("series"), _LAST)
+        return Silence(series, int(data.get("since_ns", 0)), int(data.get("stepped_ns", 0)))
 
     def promql(self) -> str | None:
         config, states = self._config, "|".join(s.value for s in self._config.states)

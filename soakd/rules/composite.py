@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
-from pydantic import Field, PlainValidator, TypeAdapter, ValidationError, ValidationInfo
+from pydantic import PlainValidator, TypeAdapter, ValidationError, ValidationInfo, field_validator
 
 from soakd.fields import ConfigModel, Seconds
 from soakd.model import Labels
@@ -38,9 +38,16 @@ class Config(ConfigModel):
     labels (a host's) holds for every card. A condition not known for ``fresh`` is unknown. The first one gives value
     and limit."""
 
-    all: Annotated[tuple[Annotated[Any, PlainValidator(_child)], ...], Field(min_length=2, max_length=8)]
+    all: tuple[Annotated[Any, PlainValidator(_child)], ...]
     on: tuple[str, ...] | None = None
     fresh: Seconds = 300.0
+
+    @field_validator("all")
+    @classmethod
+    def _several(cls, value: tuple[Any, ...]) -> tuple[Any, ...]:
+        if not 2 <= len(value) <= 8:
+            raise ValueError("give two to eight conditions")
+        return value
 
 
 @dataclass(slots=True)

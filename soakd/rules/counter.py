@@ -47,7 +47,9 @@ class Config(Pick):
     @classmethod
     def _limit(cls, value: object, info: ValidationInfo) -> object:
         metric = info.data.get("metric")
-        return value if isinstance(value, dict) or metric is None else parse_limit(value, metric.unit)
+        if isinstance(value, dict) or value is None:
+            return value
+        return parse_limit(value, metric.unit) if metric else 0.0
 
     @field_validator("by")
     @classmethod

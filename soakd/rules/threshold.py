@@ -32,8 +32,9 @@ class Against(Pick):
 
 
 class Config(Pick):
-    """One of ``above``, ``below`` and ``is`` (names of a state's values). ``clear`` is the value at which an alert that
-    fires may end; ``hysteresis`` is the same as a distance from a limit that moves. ``over`` divides the reading by another metric's (then the limit is a ratio).
+    """One of ``above``, ``below`` and ``equals`` (names of a state's values). ``clear`` is the value at which an alert
+    that fires may end; ``hysteresis`` is the same as a distance from a limit that moves. ``over`` divides the reading
+    by another metric's (then the limit is a ratio).
     """
 
     over: Pick | None = None
@@ -47,8 +48,10 @@ class Config(Pick):
     @classmethod
     def _limit(cls, value: object, info: ValidationInfo) -> object:
         metric = info.data.get("metric")
-        if isinstance(value, Mapping) or metric is None or value is None:
+        if isinstance(value, Mapping) or value is None:
             return value
+        if metric is None:  # it was wrong itself: one error is enough
+            return 0.0
         return parse_limit(value, "ratio" if info.data.get("over") else metric.unit)
 
     @field_validator("equals")
