@@ -142,6 +142,8 @@ class CanarySummary:
     identical_ratio: float | None
     note: str
     first_bad: CanaryResult | None = None
+    failed: int = 0
+    """Questions that got no whole answer."""
 
 
 @dataclass(slots=True)
@@ -157,7 +159,7 @@ class CanaryJudge:
     def __init__(self, spec: CanarySpec) -> None:
         self._rounds = max(spec.calibration_rounds, 1)
         self._references = {p.id: _Reference() for p in spec.prompts}
-        self._answers = self._matched = self._mismatched = self._garbled = self._judged = 0
+        self._answers = self._matched = self._mismatched = self._garbled = self._judged = self._failed = 0
         self._first_bad: CanaryResult | None = None
 
     @property
@@ -186,6 +188,10 @@ class CanaryJudge:
             wrong = ()
         return self._count(self._compared(answer, reference, matched, wrong))
 
+    def failed(self) -> None:
+        """A question failed: no answer, so nothing to judge. The load's own figures tell of the server's failures."""
+        self._failed += 1
+
     def _count(self, result: CanaryResult) -> CanaryResult:
         self._judged += 1
         self._matched += result.matched is True
@@ -213,12 +219,13 @@ class CanaryJudge:
         ratio = self._matched / judged_exactly if mode == EXACT and judged_exactly else None
         return CanarySummary(
             mode, self._answers, self._judged, self._matched, self._mismatched, self._garbled, ratio, self._note(mode),
-            self._first_bad,
+            self._first_bad, self._failed,
         )  # fmt: skip
 
     def _note(self, mode: str) -> str:
         if mode == CALIBRATING:
-            return f"{self._answers} canary answers: too few to be a reference, nothing was compared"
+            lost = f" ({self._failed} questions failed)" if self._failed else ""
+            return f"{self._answers} canary answers{lost}: too few to be a reference, nothing was compared"
         if mode == EXACT:
             return f"the first {self._rounds} answers to each canary, under load, were identical: any change counts"
         varied = [r.texts for r in self._references.values() if len(set(r.texts)) > 1]

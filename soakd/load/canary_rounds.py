@@ -15,10 +15,11 @@ _SHORTEST_S = 0.25
 
 
 class CanaryRounds:
-    """``answer`` gets the id of the canary and the whole text. A round that is not over delays no other: the next one
-    is left out. A question that fails is not an answer; the load's own figures tell of it."""
+    """``answer`` gets the id of the canary, the whole text, and how the question failed (empty when it did not).
 
-    def __init__(self, spec: CanarySpec, flight: Flight, answer: Callable[[str, str], None]) -> None:
+    A round that is not over delays no other: the next one is left out."""
+
+    def __init__(self, spec: CanarySpec, flight: Flight, answer: Callable[[str, str, str], None]) -> None:
         self._ids = tuple(prompt.id for prompt in spec.prompts)
         self._prompts = spec.as_prompts()
         self._interval_s = spec.interval_s
@@ -41,8 +42,10 @@ class CanaryRounds:
             self._timer = None
 
     def ended(self, exchange: Exchange) -> None:
-        if exchange.error is ErrorClass.NONE:
-            self._answer(self._asked, exchange.whole_text)
+        if exchange.error is not ErrorClass.CANCELLED:
+            failed = exchange.error is not ErrorClass.NONE
+            label = exchange.error.label(exchange.status) if failed else ""
+            self._answer(self._asked, "" if failed else exchange.whole_text, label)
         self._asked = ""
         if exchange.error is not ErrorClass.CANCELLED:
             self._next()

@@ -203,6 +203,9 @@ class _Run:
             case WindowPart():
                 return [*self._merger.add_window(number, report)]
             case CanaryPart() if self._judge is not None:
+                if report.error:
+                    self._judge.failed()
+                    return []
                 return [self._judge.judge(CanaryAnswer(report.prompt_id, report.at_ns, report.text))]
             case Fault():
                 self._faults[number] = report.message
@@ -248,6 +251,7 @@ class _Run:
             incomplete=incomplete,
             workers=self._workers,
             worker_rss_bytes=self._rss or None,
+            replicas=self._merger.replicas(),
         )
 
 

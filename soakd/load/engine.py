@@ -222,12 +222,14 @@ class Engine:
         self._window += 1
         self._window_start_ns, self._cpu_ns = now, cpu
 
-    def _canary_answer(self, prompt_id: str, text: str) -> None:
-        self._emit(CanaryPart(prompt_id, self._clock.wall_ns(self._clock.now_ns()), text))
+    def _canary_answer(self, prompt_id: str, text: str, error: str) -> None:
+        self._emit(CanaryPart(prompt_id, self._clock.wall_ns(self._clock.now_ns()), text, error))
 
 
 def _tally(stage: int, meter: Meter) -> Tally:
-    replicas = tuple(ReplicaTally(r.completed, r.failed, r.tokens_out, r.ttft.encode()) for r in meter.replicas)
+    replicas = tuple(
+        ReplicaTally(r.completed, r.failed, r.tokens_out, r.ttft.encode(), r.e2e.encode()) for r in meter.replicas
+    )
     return Tally(stage, meter.counts(), pack_histograms(meter.histograms), replicas)
 
 

@@ -238,6 +238,7 @@ class Flight:
         self.completed += 1
         histograms.ttft.record(first - sent)
         histograms.ttft_from_due.record(first - due)
+        (histograms.cold_ttft if exchange.prompt.cold else histograms.warm_ttft).record(first - sent)
         if exchange.first_content is not None:
             histograms.content_ttft.record(exchange.first_content - sent)
         histograms.e2e.record(end - due)
@@ -252,6 +253,7 @@ class Flight:
         replica = meter.replicas[exchange.replica]
         replica.completed += 1
         replica.ttft.record(first - sent)
+        replica.e2e.record(end - due)
         if tokens is None:
             meter.usage_missing += 1
         else:

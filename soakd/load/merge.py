@@ -16,8 +16,9 @@ from soakd.load.messages import (
     Tick,
     Window,
     merge_counts,
+    merge_replicas,
 )
-from soakd.load.reports import TickPart, WindowPart, unpack_histograms
+from soakd.load.reports import Tally, TickPart, WindowPart, unpack_histograms
 from soakd.load.selfcheck import Figures, TimeOutOfBounds, assess
 from soakd.load.spec import LoadSpec
 
@@ -33,6 +34,7 @@ class _Stage:
     histograms: Histograms = field(default_factory=Histograms)
     real_s: float = 0.0
     in_flight_s: float = 0.0
+    replicas: list[ReplicaCounts] = field(default_factory=list)
 
 
 class Merger:
@@ -44,7 +46,10 @@ class Merger:
         self._workers = workers
         self._parts: dict[int, dict[int, WindowPart]] = {}
         self._reached = dict.fromkeys(range(workers), -1)
-        self._stages = [_Stage() for _ in spec.stages]
+        urls = spec.target.urls
+        self._stages = [
+            _Stage(replicas=[ReplicaCounts(url, 0, 0, 0, Histogram()) for url in urls]) for _ in spec.stages
+        ]
         self._out = TimeOutOfBounds()
         self._worst = SelfCheck(None, None, None, None, None, None, None)
         self._so_far = Counts()
@@ -84,6 +89,7 @@ class Merger:
                 stage = self._stages[tally.stage]
                 stage.counts = merge_counts([stage.counts, tally.counts])
                 stage.histograms.merge(unpacked)
+                stage.replicas = [merge_replicas(pair) for pair in zip(stage.replicas, self._told(tally), strict=True)]
         in_flight_s = sum(part.in_flight_s for part in ordered)
         self._so_far = merge_counts([self._so_far, *counts])
         asked = _sum_known([part.asked for part in ordered])
@@ -133,19 +139,16 @@ class Merger:
         )
 
     def _replicas(self, parts: Sequence[WindowPart]) -> tuple[ReplicaCounts, ...]:
-        shares = []
-        for number, url in enumerate(self._spec.target.urls):
-            tallies = [tally.replicas[number] for part in parts for tally in part.tallies]
-            shares.append(
-                ReplicaCounts(
-                    url,
-                    sum(t.completed for t in tallies),
-                    sum(t.failed for t in tallies),
-                    sum(t.tokens_out for t in tallies),
-                    Histogram.merged(Histogram.decode(t.ttft) for t in tallies),
-                )
-            )
-        return tuple(shares)
+        nothing = [ReplicaCounts(url, 0, 0, 0, Histogram()) for url in self._spec.target.urls]
+        told = [nothing, *(self._told(tally) for part in parts for tally in part.tallies)]
+        return tuple(merge_replicas(shares) for shares in zip(*told, strict=True))
+
+    def _told(self, tally: Tally) -> list[ReplicaCounts]:
+        """A tally's shares of the replicas."""
+        return [
+            ReplicaCounts(url, t.completed, t.failed, t.tokens_out, Histogram.decode(t.ttft), Histogram.decode(t.e2e))
+            for url, t in zip(self._spec.target.urls, tally.replicas, strict=True)
+        ]
 
     def add_tick(self, worker: int, part: TickPart, at_ns: int, elapsed_s: float) -> Tick | None:
         """A tick once every live worker has told of a second, or one is far ahead of the others."""
@@ -192,6 +195,11 @@ class Merger:
     def total(self) -> StageTotals:
         """All measured stages."""
         return self._totals("measured", True, [n for n, spec in enumerate(self._spec.stages) if spec.measured])
+
+    def replicas(self) -> tuple[ReplicaCounts, ...]:
+        """Each replica's share of all measured stages."""
+        measured = [stage for stage, spec in zip(self._stages, self._spec.stages, strict=True) if spec.measured]
+        return tuple(merge_replicas(shares) for shares in zip(*(stage.replicas for stage in measured), strict=True))
 
     def bottleneck(self) -> str:
         return self._out.verdict()

@@ -1,8 +1,10 @@
 """What the load engine says while it runs. Counts are exact; times are clock wall nanoseconds; latencies are real.
 
 In latency names, ``ttft`` runs from sending, ``ttft_from_due`` from the intended start (the figure that is judged),
-``content_ttft`` to the first token of the answer proper (after thinking); ``itl`` is per token, ``gap`` between two
-chunks as they came, ``tpot`` one mean per request; ``e2e`` runs from the intended start to the last byte.
+``content_ttft`` to the first token of the answer proper (after thinking); ``cold_ttft`` and ``warm_ttft`` are ``ttft``
+of prompts that are new to the server and of those whose beginning it has seen (a later turn, a shared prefix);
+``itl`` is per token, ``gap`` between two chunks as they came, ``tpot`` one mean per request; ``e2e`` runs from the
+intended start to the last byte.
 """
 
 from __future__ import annotations
@@ -14,7 +16,10 @@ from soakd.load.canary import CanaryResult, CanarySummary
 from soakd.load.histogram import Histogram
 from soakd.model import Event
 
-HISTOGRAMS = ("ttft", "ttft_from_due", "content_ttft", "itl", "gap", "tpot", "e2e", "send_lag", "loop_lag")
+HISTOGRAMS = (
+    "ttft", "ttft_from_due", "content_ttft", "cold_ttft", "warm_ttft", "itl", "gap", "tpot", "e2e", "send_lag",
+    "loop_lag",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +29,8 @@ class Histograms:
     ttft: Histogram = field(default_factory=Histogram)
     ttft_from_due: Histogram = field(default_factory=Histogram)
     content_ttft: Histogram = field(default_factory=Histogram)
+    cold_ttft: Histogram = field(default_factory=Histogram)
+    warm_ttft: Histogram = field(default_factory=Histogram)
     itl: Histogram = field(default_factory=Histogram)
     gap: Histogram = field(default_factory=Histogram)
     tpot: Histogram = field(default_factory=Histogram)
@@ -65,13 +72,14 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaCounts:
-    """One replica's share of an interval; ``ttft`` as in Histograms."""
+    """One replica's share of an interval; ``ttft`` and ``e2e`` as in Histograms."""
 
     url: str
     completed: int
     failed: int
     tokens_out: int
     ttft: Histogram
+    e2e: Histogram = field(default_factory=Histogram)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,8 +192,8 @@ class Outage:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The end of the load. ``total`` is the measured part; ``incomplete`` says why it is not what was asked (empty
-    when it is); ``bottleneck`` says why the load generator itself was the limit (empty when it was not)."""
+    """The end of the load. ``total`` and ``replicas`` are of the measured part; ``incomplete`` says why it is not what
+    was asked (empty when it is); ``bottleneck`` why the load generator itself was the limit (empty when it was not)."""
 
     total: StageTotals
     stages: tuple[StageTotals, ...]
@@ -196,6 +204,7 @@ class Done:
     incomplete: str
     workers: int
     worker_rss_bytes: int | None
+    replicas: tuple[ReplicaCounts, ...] = ()
 
 
 LoadEvent = Event
@@ -209,6 +218,18 @@ def merge_counts(parts: Sequence[Counts]) -> Counts:
     """The sum of counts."""
     number = [sum(getattr(part, name) for part in parts) for name in _NUMBERS]
     return Counts(*number, *(_merge_pairs([getattr(part, name) for part in parts]) for name in _PAIRS))
+
+
+def merge_replicas(parts: Sequence[ReplicaCounts]) -> ReplicaCounts:
+    """The sum of one replica's shares; there is at least one."""
+    return ReplicaCounts(
+        parts[0].url,
+        sum(part.completed for part in parts),
+        sum(part.failed for part in parts),
+        sum(part.tokens_out for part in parts),
+        Histogram.merged(part.ttft for part in parts),
+        Histogram.merged(part.e2e for part in parts),
+    )
 
 
 _NUMBERS = (

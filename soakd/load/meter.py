@@ -10,13 +10,14 @@ from soakd.load.messages import Counts, Histograms
 class ReplicaMeter:
     """One replica's share of a tally."""
 
-    __slots__ = ("completed", "failed", "tokens_out", "ttft")
+    __slots__ = ("completed", "e2e", "failed", "tokens_out", "ttft")
 
     def __init__(self) -> None:
         self.completed = 0
         self.failed = 0
         self.tokens_out = 0
         self.ttft = Histogram()
+        self.e2e = Histogram()
 
 
 class Meter:

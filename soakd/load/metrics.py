@@ -13,6 +13,8 @@ _LATENCIES = (
     ("ttft", "Time to first token from sending"),
     ("ttft_from_due", "Time to first token from the intended start"),
     ("content_ttft", "Time to the first token of the answer proper, after thinking"),
+    ("cold_ttft", "Time to first token of prompts that are new to the server"),
+    ("warm_ttft", "Time to first token of prompts whose beginning the server has seen"),
     ("itl", "Inter-token latency per token"),
     ("gap", "Wait between two chunks as they came"),
     ("tpot", "Mean time per output token of a request"),

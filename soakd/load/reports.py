@@ -65,6 +65,7 @@ class ReplicaTally:
     failed: int
     tokens_out: int
     ttft: Base64Bytes
+    e2e: Base64Bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,11 +103,12 @@ class WindowPart:
 
 @dataclass(frozen=True, slots=True)
 class CanaryPart:
-    """One complete canary answer."""
+    """One complete canary answer; or ``error`` says how the question failed."""
 
     prompt_id: str
     at_ns: int
     text: str
+    error: str = ""
     kind: Literal["canary"] = "canary"
 
 

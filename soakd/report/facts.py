@@ -143,6 +143,8 @@ class Canary:
     checks: int
     changed: int
     garbled: int = 0
+    failed: int = 0
+    """Questions that got no whole answer, which are not among the checks."""
     first_changed_at: str | None = None
     first_change: str = ""
     why: str = ""
@@ -193,6 +195,29 @@ class SeriesVerdict:
     used_points: int = 0
     exhausted_in_s: float | None = None
     """Time until the memory is full at the slope found."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerRatio:
+    """A ratio of two of the server's counters over the measured part, with its first and last quarter.
+
+    ``name`` is ``speculative_acceptance`` (accepted over drafted tokens) or ``prefix_cache_hits`` (tokens found over
+    tokens looked up). Intervals are of 98 %; ``change`` is late less early.
+    """
+
+    name: str
+    labels: Mapping[str, str]
+    ratio: float | None
+    low: float | None = None
+    high: float | None = None
+    early: float | None = None
+    late: float | None = None
+    change: float | None = None
+    change_low: float | None = None
+    change_high: float | None = None
+    drift: str = "unknown"
+    """``fell``, ``rose``, ``steady`` or ``unknown``."""
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,12 +70,18 @@ class Load:
     e2e_s: Latency
     ttft_content_s: Latency = field(default_factory=Latency)
     """To the first token of content, after reasoning."""
+    ttft_cold_s: Latency = field(default_factory=Latency)
+    """Of prompts that were new to the server; like ``ttft_warm_s`` empty where the workload repeats nothing."""
+    ttft_warm_s: Latency = field(default_factory=Latency)
+    """Of prompts whose beginning the server had seen: a later turn of a conversation, a shared prefix."""
     gap_per_request_s: Latency = field(default_factory=Latency)
     """Mean gap of each request; hides stalls, which ``itl_s`` does not."""
     mode: str = ""
     """``closed`` (N concurrent), ``constant`` or ``poisson`` (open loop)."""
     rate_asked_per_s: float | None = None
     input_tokens: int | None = None
+    cached_input_tokens: int | None = None
+    """Of the input tokens those that the server took from its prefix cache, where its usage tells it."""
     output_tokens: int | None = None
     reasoning_tokens: int | None = None
     input_tokens_per_s: float | None = None
@@ -98,6 +104,8 @@ def latency_rows(load: Load) -> tuple[tuple[str, str, Latency], ...]:
     )
     extra = (
         ("TTFT of content", "first token after reasoning", load.ttft_content_s),
+        ("TTFT cold", "prompts that are new to the server", load.ttft_cold_s),
+        ("TTFT warm", "prompts whose beginning it has seen", load.ttft_warm_s),
         ("Mean gap per request", "hides stalls that ITL shows", load.gap_per_request_s),
     )
     return (*always, *(row for row in extra if row[2].count))

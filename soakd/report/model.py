@@ -31,6 +31,7 @@ from soakd.report.facts import (
     SafetyStop,
     SelfCheck,
     SeriesVerdict,
+    ServerRatio,
     Stage,
     Target,
 )
@@ -172,6 +173,7 @@ class Report:
     canary: Canary | None = None
     self_check: SelfCheck | None = None
     series: tuple[SeriesVerdict, ...] = ()
+    server_ratios: tuple[ServerRatio, ...] = ()
     measures: tuple[Measure, ...] = ()
     collectors: tuple[CollectorCoverage, ...] = ()
     clock_steps: tuple[ClockStep, ...] = ()

@@ -32,6 +32,7 @@ def evidence(summary: CanarySummary | None, events: Sequence[Event] = ()) -> Can
         checks=summary.judged,
         changed=summary.mismatched,
         garbled=summary.garbled,
+        failed=summary.failed,
         first_at_ns=first.at_ns if first else None,
         first=first.what if first else "",
         why=summary.note,

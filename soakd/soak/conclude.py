@@ -23,7 +23,7 @@ from soakd.report.html import render_html
 from soakd.report.markdown import render_markdown
 from soakd.report.measures import measures_of
 from soakd.report.model import Report, to_json_bytes
-from soakd.soak import agreement, canaries, cards, reporting
+from soakd.soak import agreement, canaries, cards, ratios, reporting
 from soakd.soak.charts import Span, measured_windows, read_charts, window_values
 from soakd.soak.gather import Window, gather, load_evidence
 from soakd.soak.run_facts import RunFacts
@@ -59,12 +59,17 @@ def conclude(facts: RunFacts, seen: Seen, reader: JournalReader, journal_facts: 
     evidence = replace(evidence, load=replace(evidence.load, outages=outages))
     counted = count_both(evidence, seen.done, facts.canary_max_tokens)
     checks = agreement.check(counted)
-    findings = (*agreement.findings(counted, checks, evidence.end_ns), *latency_findings(reader, window, evidence))
+    counters = ratios.server_ratios(reader, window, span)
+    findings = (
+        *agreement.findings(counted, checks, evidence.end_ns),
+        *latency_findings(reader, window, evidence),
+        *ratios.findings(counters, evidence.end_ns),
+    )
     extra = (*agreement.results(checks), *ending_results(facts, seen))
     judged = judge_run(facts.limits, evidence, facts.caps, extra, findings)
     inputs = reporting.Inputs(
         facts, seen, evidence, judged, checks, cards.cards(evidence, facts),
-        cards.coverage(reader, window), journal_facts,
+        cards.coverage(reader, window), ratios.lines(counters), journal_facts,
     )  # fmt: skip
     report = reporting.build_report(inputs)
     report = replace(report, measures=measures_of(report, measured_windows(reader, window, span)))
@@ -110,7 +115,8 @@ _LONGEST_ANSWER = 2048
 def count_both(evidence: RunEvidence, done: Done | None, canary_max_tokens: int) -> agreement.Counted:
     counts = [s.counts for s in done.stages] if done else []
     canary = done.canary.answers if done and done.canary else 0
-    unsettled = sum(c.failed + c.cancelled + c.retried for c in counts)
+    lost_canaries = done.canary.failed if done and done.canary else 0
+    unsettled = sum(c.failed + c.cancelled + c.retried for c in counts) + lost_canaries
     usage_missing = sum(c.usage_missing for c in counts)
     running = [float(np.max(t.y)) for t in evidence.track("server_requests_running") if len(t.y)]
     waiting = [float(np.max(t.y)) for t in evidence.track("server_requests_waiting") if len(t.y)]

@@ -40,6 +40,7 @@ def load_of(done: Done | None, load: LoadEvidence, run: RunFacts) -> figures.Loa
                             nothing, mode=run.arrivals, seed=run.seed)  # fmt: skip
     total, counts = done.total, done.total.counts
     known = counts.completed > counts.usage_missing
+    warm = total.histograms.warm_ttft.count > 0
     return figures.Load(
         offered=counts.offered,
         started=counts.started,
@@ -67,6 +68,10 @@ def load_of(done: Done | None, load: LoadEvidence, run: RunFacts) -> figures.Loa
         finish_reasons=dict(counts.finishes),
         empty_answers=load.empty,
         decode_retention=_retention(load.decode),
+        replicas=replicas_of(done.replicas, total.real_s) if len(done.replicas) > 1 else (),
+        ttft_cold_s=latency(percentiles(total.histograms.cold_ttft)) if warm else figures.Latency(),
+        ttft_warm_s=latency(percentiles(total.histograms.warm_ttft)),
+        cached_input_tokens=counts.cached_tokens if known else None,
         seed=run.seed,
     )
 
@@ -76,7 +81,7 @@ def replicas_of(counts: Sequence[ReplicaCounts], real_s: float) -> tuple[figures
     return tuple(
         figures.ReplicaLoad(
             c.url, c.completed, c.failed, (c.completed + c.failed) / ended if ended else None,
-            c.tokens_out / real_s if real_s > 0 else None, c.ttft.quantile_s(0.95),
+            c.tokens_out / real_s if real_s > 0 else None, c.ttft.quantile_s(0.95), c.e2e.quantile_s(0.95),
         )
         for c in counts
     )  # fmt: skip
@@ -114,7 +119,7 @@ def canary_of(found: CanaryEvidence, prompts: int) -> facts.Canary:
     mode = found.mode if found.mode in ("exact", "garbage_only") else "off"
     return facts.Canary(
         "exact" if mode == "exact" else "garbage_only" if mode == "garbage_only" else "off",
-        prompts, found.checks, found.changed, found.garbled,
+        prompts, found.checks, found.changed, found.garbled, found.failed,
         iso(found.first_at_ns) if found.first_at_ns else None, found.first, found.why,
     )  # fmt: skip
 

@@ -35,6 +35,7 @@ class Inputs:
     checks: Sequence[agreement.Check]
     gpus: tuple[facts.Gpu, ...]
     collectors: tuple[facts.CollectorCoverage, ...]
+    ratios: tuple[facts.ServerRatio, ...]
     journal: facts.Journal
 
 
@@ -77,6 +78,7 @@ def build_report(inputs: Inputs) -> Report:
         canary=report_facts.canary_of(evidence.load.canary, run.canary_prompts),
         self_check=report_facts.self_check(seen),
         series=tuple(report_facts.series_of(g) for g in judged.growth),
+        server_ratios=inputs.ratios,
         collectors=inputs.collectors,
         clock_steps=report_facts.clock_steps(evidence.events, start),
         log_tails=report_facts.log_tails(evidence.events),

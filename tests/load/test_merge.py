@@ -45,9 +45,8 @@ def tally(stage: int, *ms: int, failed: int = 0) -> Tally:
     ttft = Histogram()
     for value in ms:
         ttft.record(value * 1_000_000)
-    return Tally(
-        stage, counts, pack_histograms(histograms(*ms)), (ReplicaTally(len(ms), failed, 0, ttft.encode()),)
-    )  # fmt: skip
+    replica = ReplicaTally(len(ms), failed, 10 * len(ms), ttft.encode(), ttft.encode())
+    return Tally(stage, counts, pack_histograms(histograms(*ms)), (replica,))
 
 
 def part(index: int, stage: int, *tallies: Tally, records: bytes = b"", draining: bool = False) -> WindowPart:
@@ -78,6 +77,7 @@ def test_a_window_waits_for_all_workers_and_is_their_exact_sum() -> None:
     assert (window.concurrency, window.concurrency_asked, window.records) == (4.0, 4.0, b"ab")
     assert (window.measured, window.workers) == (False, 2)
     assert window.replicas[0].completed == 3
+    assert merger.replicas()[0].completed == 0
 
 
 def test_the_total_is_what_was_due_in_measured_stages_wherever_it_ended() -> None:
@@ -89,6 +89,17 @@ def test_the_total_is_what_was_due_in_measured_stages_wherever_it_ended() -> Non
     assert (total.counts.completed, warm_up.counts.completed, hold.counts.completed) == (3, 2, 3)
     assert total.histograms.ttft == histograms(70, 80, 90).ttft
     assert (total.real_s, total.rate_per_s, total.concurrency) == (10.0, 0.3, 2.0)
+
+
+def test_a_replica_s_share_of_the_total_is_of_the_measured_stages() -> None:
+    merger = Merger(SPEC, 2)
+    merger.add_window(0, part(0, 0, tally(0, 50)))
+    merger.add_window(1, part(0, 0, tally(0, 60)))
+    merger.add_window(0, part(1, 1, tally(0, 60), tally(1, 70, 80, failed=1)))
+    merger.add_window(1, part(1, 1, tally(1, 90, failed=2)))
+    (replica,) = merger.replicas()
+    assert (replica.completed, replica.failed, replica.tokens_out) == (3, 3, 30)
+    assert (replica.ttft, replica.e2e) == (histograms(70, 80, 90).ttft, histograms(70, 80, 90).ttft)
 
 
 def test_a_worker_that_dies_leaves_what_it_told_and_holds_nothing_up() -> None:

@@ -21,6 +21,7 @@ from soakd.report.facts import (
     PromptMix,
     SelfCheck,
     SeriesVerdict,
+    ServerRatio,
     Span,
     Stage,
     Target,
@@ -100,6 +101,7 @@ def hostile() -> Report:
         load=replace(run.load, errors={bad: 1}, finish_reasons={bad: 2}, replicas=(ReplicaLoad(bad, 1, 1),)),
         measures=(Measure(bad, bad, 1.0, 0.5, 1.5),),
         collectors=(CollectorCoverage(bad, bad, 0.5, why=bad),),
+        server_ratios=(ServerRatio(bad, labels, 0.5, drift=bad, why=bad),),
         series=(SeriesVerdict(bad, labels, bad, "leak", bad, 1.0, 0.5, 1.5, bad, why=bad),),
     )
 
@@ -308,6 +310,22 @@ def full() -> Report:
         ),
         canary=Canary("exact", 3, 351, 0, 0),
         self_check=SelfCheck(False, "", 0.0021, 0.0014, 0.31, 0.002, 0.011, 48 * 2**20, 48 * 2**20),
+        server_ratios=(
+            ServerRatio(
+                "prefix_cache_hits",
+                {"replica": "127.0.0.1:8000"},
+                0.612,
+                0.604,
+                0.62,
+                0.631,
+                0.588,
+                -0.043,
+                -0.052,
+                -0.034,
+                "fell",
+                "prefix cache hit rate is 61.2%",
+            ),
+        ),
         series=(
             SeriesVerdict(
                 "gpu_memory_used_bytes",
