@@ -51,6 +51,9 @@ def conclude(facts: RunFacts, seen: Seen, reader: JournalReader, journal_facts: 
     retention = decode_rates(reader, window, span)
     canary = canaries.evidence(seen.done.canary if seen.done else None, events)
     load = load_evidence(seen.done, canary, retention)
+    busy = load.bottleneck if facts.simulated else ""
+    if busy:
+        load = replace(load, bottleneck="")  # a simulated server's real-time figures claim nothing
     evidence = gather(
         reader, window, facts.planned, load, counters=_COUNTERS, intervals=facts.intervals, local=facts.target.local,
         gpu_note=facts.gpu_note, journal_dropped=sum(journal_facts.dropped.values()),
@@ -64,6 +67,7 @@ def conclude(facts: RunFacts, seen: Seen, reader: JournalReader, journal_facts: 
         *agreement.findings(counted, checks, evidence.end_ns),
         *latency_findings(reader, window, evidence),
         *ratios.findings(counters, evidence.end_ns),
+        *([_busy(busy, evidence.end_ns)] if busy else ()),
     )
     extra = (*agreement.results(checks), *ending_results(facts, seen))
     judged = judge_run(facts.limits, evidence, facts.caps, extra, findings)
@@ -76,9 +80,16 @@ def conclude(facts: RunFacts, seen: Seen, reader: JournalReader, journal_facts: 
     return report, read_charts(reader, window)
 
 
+def _busy(why: str, at_ns: int) -> Finding:
+    return Finding("load.bottleneck", Severity.INFO, "this machine was busy during the rehearsal", why, at_ns)
+
+
 def decode_rates(reader: JournalReader, window: Window, span: Span) -> Retention | None:
-    """Late against early decode rate of a stream, over disjoint windows of the measured part."""
-    gaps = window_values(reader, "load_itl_p50_seconds", window, span)
+    """Late against early decode rate of a stream, over disjoint windows of the measured part.
+
+    By each request's mean time per token: gaps between tokens collapse to nothing where one read brings several.
+    """
+    gaps = window_values(reader, "load_tpot_p50_seconds", window, span)
     rates = [1 / g for g in gaps if g]
     return decode_retention(np.arange(len(rates), dtype=np.float64), np.asarray(rates)) if len(rates) >= 8 else None
 
