@@ -230,7 +230,7 @@ def load_config(path: Path | None, *, profile: str | None = None, sets: Mapping[
     data = dict(source.data)
     load = dict(_mapping(source, data, "load"))
     name = profile or str(load.get("profile", DEFAULT_PROFILE))
-    data["load"] = {**_profile(name, source), **load, "profile": name}
+    data["load"] = {**_inherited(_profile(name, source), load), **load, "profile": name}
     limits = dict(_mapping(source, data, "limits"))
     if "use" in limits:
         data["limits"] = {**_limit_set(str(limits["use"]), source), **limits}
@@ -288,6 +288,14 @@ def _mapping(source: Source, data: Mapping[str, object], key: str) -> Mapping[st
     if not isinstance(value, dict):
         raise source.error((key,), "not a mapping of keys", "see `soakd init` for an example")
     return value
+
+
+def _inherited(profile: Mapping[str, object], load: Mapping[str, object]) -> Mapping[str, object]:
+    """A profile's length and warm-up are those of its own arrivals: staged ones bring their own."""
+    arrivals = load.get("arrivals")
+    if isinstance(arrivals, dict) and arrivals.get("kind") == "staged":
+        return {k: v for k, v in profile.items() if k not in ("duration", "warmup")}
+    return profile
 
 
 def _profile(name: str, source: Source) -> Mapping[str, object]:

@@ -5,18 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import orjson
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from soakd.clock import FastClock
-from soakd.config import Loaded, PluginConfig, read_secret
+from soakd.config import LoadConfig, Loaded, PluginConfig, read_secret
 from soakd.load.arrivals import Idle
 from soakd.load.canary import CanarySpec
+from soakd.load.profiles import staged
 from soakd.load.prompts import PromptSpec
 from soakd.load.spec import LoadSpec, Stage, TargetSpec, Timeouts
 from soakd.model import TargetInfo
-from soakd.registry import plugins
+from soakd.quantities import format_duration
+from soakd.registry import Plugin, plugins
 
 _LEAST_REAL_S = 0.4
+_SAME_S = 0.5
 _WARMUP = (300.0, 0.15)
 _IDLE_BEFORE = (30.0, 0.05)
 _IDLE_AFTER = (60.0, 0.05)
@@ -24,16 +27,24 @@ _IDLE_AFTER = (60.0, 0.05)
 
 @dataclass(frozen=True, slots=True)
 class Phases:
-    """Seconds of clock time. ``load.duration`` counts warm-up and measurement; the idle phases come on top."""
+    """Seconds of clock time. ``load.duration`` counts warm-up and measurement; the idle phases come on top.
+
+    Of staged arrivals the first and the last stages that are not measured are ``warmup_s`` and ``cooldown_s``.
+    """
 
     idle_before_s: float
     warmup_s: float
     measured_s: float
     idle_after_s: float
+    cooldown_s: float = 0.0
 
     @property
     def total_s(self) -> float:
-        return self.idle_before_s + self.warmup_s + self.measured_s + self.idle_after_s
+        return self.idle_before_s + self.load_s + self.idle_after_s
+
+    @property
+    def load_s(self) -> float:
+        return self.warmup_s + self.measured_s + self.cooldown_s
 
     @property
     def measured_from_s(self) -> float:
@@ -43,6 +54,9 @@ class Phases:
 def phases(loaded: Loaded) -> Phases:
     """Explicit lengths as they are; otherwise a share of the run, up to a bound. Raises ConfigError."""
     load = loaded.config.load
+    _, arrivals = _arrivals(loaded)
+    if isinstance(arrivals, staged.Config):
+        return _staged_phases(loaded, arrivals)
     warmup = load.warmup if load.warmup is not None else _share(_WARMUP, load.duration)
     if warmup >= load.duration:
         raise loaded.source.error(
@@ -50,9 +64,42 @@ def phases(loaded: Loaded) -> Phases:
             f"a warm-up of {warmup:g} s leaves nothing of a duration of {load.duration:g} s to measure",
             "make the warm-up shorter or the duration longer",
         )
-    before = load.idle_before if load.idle_before is not None else _share(_IDLE_BEFORE, load.duration)
-    after = load.idle_after if load.idle_after is not None else _share(_IDLE_AFTER, load.duration)
+    before, after = _idle(load, load.duration)
     return Phases(before, warmup, load.duration - warmup, after)
+
+
+def _staged_phases(loaded: Loaded, arrivals: staged.Config) -> Phases:
+    """The stages bring their own length and warm-up."""
+    load, source = loaded.config.load, loaded.source
+    if load.warmup is not None:
+        raise source.error(
+            ("load", "warmup"),
+            "staged arrivals bring their own warm-up",
+            "leave it out; a first stage with measured: false is the warm-up",
+        )
+    length = arrivals.length_s
+    if "duration" in load.model_fields_set:
+        if not arrivals.stretch and abs(length - load.duration) > _SAME_S:
+            raise source.error(
+                ("load", "duration"),
+                f"{format_duration(load.duration)} contradicts the stages, which last {format_duration(length)} in all",
+                "leave out the duration, or set load.arrivals.stretch: true to stretch the stages to it",
+            )
+        length = load.duration
+    built = staged.build(arrivals, length)
+    measured = [number for number, stage in enumerate(built) if stage.measured]
+    if not measured:
+        raise source.error(("load", "arrivals", "stages"), "no stage is measured", "leave measured: false out of one")
+    warmup = sum(stage.duration_s for stage in built[: measured[0]])
+    cooldown = sum(stage.duration_s for stage in built[measured[-1] + 1 :])
+    before, after = _idle(load, length)
+    return Phases(before, warmup, length - warmup - cooldown, after, cooldown)
+
+
+def _idle(load: LoadConfig, length_s: float) -> tuple[float, float]:
+    before = load.idle_before if load.idle_before is not None else _share(_IDLE_BEFORE, length_s)
+    after = load.idle_after if load.idle_after is not None else _share(_IDLE_AFTER, length_s)
+    return before, after
 
 
 def _share(bound: tuple[float, float], duration: float) -> float:
@@ -69,18 +116,22 @@ def interval_of(entry: PluginConfig, speed: float) -> float:
 def stages(loaded: Loaded) -> tuple[Stage, ...]:
     """The stages of the run. Raises ConfigError for arrivals that are not valid."""
     planned = phases(loaded)
-    held = measured_stages(loaded, planned.measured_s)
+    plugin, config = _arrivals(loaded)
     parts = [Stage("idle before", Idle(), planned.idle_before_s, False)] if planned.idle_before_s > 0 else []
-    if planned.warmup_s > 0:
-        parts.append(Stage("warm-up", held[0].arrivals, planned.warmup_s, False))
-    parts.extend(held)
+    if isinstance(config, staged.Config):
+        parts.extend(staged.build(config, planned.load_s))
+    else:
+        held: tuple[Stage, ...] = tuple(plugin.build(config, planned.measured_s))
+        if planned.warmup_s > 0:
+            parts.append(Stage("warm-up", held[0].arrivals, planned.warmup_s, False))
+        parts.extend(held)
     if planned.idle_after_s > 0:
         parts.append(Stage("idle after", Idle(), planned.idle_after_s, False))
     return tuple(parts)
 
 
-def measured_stages(loaded: Loaded, measured_s: float) -> tuple[Stage, ...]:
-    """What the profile plug-in makes of ``load.arrivals`` for the measured part."""
+def _arrivals(loaded: Loaded) -> tuple[Plugin, BaseModel]:
+    """The profile plug-in of ``load.arrivals`` and its options. Raises ConfigError."""
     load, source = loaded.config.load, loaded.source
     options = dict(load.arrivals)
     kind = str(options.pop("kind", "closed"))
@@ -88,11 +139,9 @@ def measured_stages(loaded: Loaded, measured_s: float) -> tuple[Stage, ...]:
     if kind not in known:
         raise source.error(("load", "arrivals", "kind"), f"found {kind!r}", f"one of {', '.join(known)}")
     try:
-        config = known[kind].config.model_validate(options)
+        return known[kind], known[kind].config.model_validate(options)
     except ValidationError as error:
         raise source.validation_error(error, ("load", "arrivals")) from None
-    built: tuple[Stage, ...] = tuple(known[kind].build(config, measured_s))
-    return built
 
 
 def target_spec(loaded: Loaded, info: TargetInfo) -> TargetSpec:

@@ -62,14 +62,19 @@ Part = Annotated[Streams | Rate | Pause, Field(discriminator="kind")]
 
 
 class Config(ConfigModel):
-    """Durations are clock time. Where they do not add up to the run's, all are stretched or shortened alike."""
+    """Durations are clock time, and their sum is the length of the load. With ``stretch`` they are shares of the
+    run's ``duration``: all are stretched or shortened alike."""
 
     stages: tuple[Part, ...] = Field(min_length=1, max_length=1000)
+    stretch: bool = False
+
+    @property
+    def length_s(self) -> float:
+        return sum(part.duration for part in self.stages)
 
 
 def build(config: Config, duration_s: float) -> tuple[Stage, ...]:
-    whole = sum(part.duration for part in config.stages)
-    scale = duration_s / whole if whole else 1.0
+    scale = duration_s / config.length_s if config.length_s else 1.0
     return tuple(
         Stage(part.name, part.arrivals(), part.duration * scale, part.measured)
         for part in config.stages
