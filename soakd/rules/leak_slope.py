@@ -21,8 +21,8 @@ from soakd.rules.options import Pick, join_key, parse_limit
 
 KIND = "leak_slope"
 _RESTARTS = ("server.restart", "server.exit")
-_MOST_LOOKS = 2
-"""A look fits several models (about 10 ms); more series than this that are due wait for the next step."""
+_MOST_LOOKS = 1
+"""A look fits several models; more series than this that are due wait for the next step."""
 
 
 class Config(Pick):
