@@ -78,9 +78,10 @@ async def _lost_to_the_end(messages: list[Message]) -> int:
     return sum(record.chunks for record in records if record.tokens_out is None)
 
 
-async def test_canaries_on_a_real_server_are_complete_and_are_judged(llama_server: DemoServer) -> None:
+@pytest.mark.parametrize("adapter", ["openai_chat", "openai_completions", "llamacpp"])
+async def test_canaries_on_a_real_server_are_complete_and_are_judged(llama_server: DemoServer, adapter: str) -> None:
     spec = LoadSpec(
-        TargetSpec((llama_server.url,), model=llama_server.model),
+        TargetSpec((llama_server.url,), adapter=adapter, model=llama_server.model),
         (Stage("hold", Closed(2), 6.0),),
         PROMPTS,
         canary=plan_canary(6.0, target_kind="llamacpp", prompts=2, max_tokens=16),
@@ -91,6 +92,23 @@ async def test_canaries_on_a_real_server_are_complete_and_are_judged(llama_serve
     assert done.canary is not None
     assert done.canary.answers >= 6
     assert done.canary.mode in ("exact", "garbage-only")
+    assert done.canary.failed == 0
+    # what came back is text, not an empty or broken answer taken for one
+    assert done.canary.garbled == 0
+    assert done.canary.judged > 0
+
+
+async def test_canaries_that_fail_are_counted_apart(llama_server: DemoServer) -> None:
+    target = TargetSpec((llama_server.url,), model=llama_server.model, path="/v1/no/such/thing")
+    canary = plan_canary(3.0, target_kind="llamacpp", prompts=2)
+    done, messages = await soak(
+        LoadSpec(target, (Stage("hold", Closed(1, think_s=0.5), 3.0),), PROMPTS, canary=canary, workers=1)
+    )
+    assert done.canary is not None
+    assert done.canary.failed >= 4
+    assert (done.canary.answers, done.canary.judged) == (0, 0)
+    assert not [m for m in messages if isinstance(m, CanaryResult)]
+    assert f"0 canary answers ({done.canary.failed} questions failed)" in done.canary.note
 
 
 async def test_a_wrong_path_is_an_http_error_with_the_server_s_words(llama_server: DemoServer) -> None:
