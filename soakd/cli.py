@@ -13,7 +13,8 @@ import typer
 
 from soakd import __version__, logs
 from soakd.commands import analyze, collect, daemon, journal, preflight, report, rules, run, setup, sweep
-from soakd.commands.terminal import fail, say
+from soakd.commands.streams import flush_all, settle
+from soakd.commands.terminal import fail, say, tell
 from soakd.errors import SoakdError
 
 app = typer.Typer(
@@ -27,7 +28,7 @@ app = typer.Typer(
 
 def _version(asked: bool) -> None:
     if asked:
-        typer.echo(f"soakd {__version__}")
+        tell(f"soakd {__version__}")
         raise typer.Exit
 
 
@@ -49,9 +50,9 @@ for part in (run, report, analyze, collect, preflight, sweep, daemon, journal, s
 def main() -> None:
     """The entry point: every error becomes a message and an exit code, never a traceback."""
     sys.excepthook = _on_fault
+    settle()
     code = _run(sys.argv[1:])
-    sys.stdout.flush()
-    sys.stderr.flush()
+    flush_all()
     # not sys.exit: a thread that is stuck in the kernel (a dead disk, a driver) would be waited for without end
     os._exit(code)
 
@@ -62,8 +63,7 @@ def _on_fault(kind: type[BaseException], error: BaseException, trace: TracebackT
         traceback.print_exception(kind, error, trace, file=file)
     say(f"error: soakd itself failed: {kind.__name__}: {error}")
     say(f"  hint: this is a fault of soakd; please report it with {file.name}; the journal is not affected")
-    sys.stdout.flush()
-    sys.stderr.flush()
+    flush_all()
     os._exit(2)
 
 
@@ -78,6 +78,4 @@ def _run(arguments: list[str]) -> int:
     except KeyboardInterrupt:
         say("interrupted")
         return 130
-    except BrokenPipeError:
-        return 0
     return 0

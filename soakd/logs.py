@@ -6,14 +6,18 @@ stdout is never touched: it belongs to ``--json``.
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from collections.abc import MutableMapping
 from typing import Any, TextIO
 
 import structlog
+from structlog.tracebacks import ExceptionDictTransformer
 
 _SECRET_WORDS = ("api_key", "token", "password", "secret", "authorization", "webhook")
 _REDACTED = "[redacted]"
+# a variable may hold a key
+_TRACEBACKS = structlog.processors.ExceptionRenderer(ExceptionDictTransformer(show_locals=False))
 
 
 def configure(*, verbose: bool = False, stream: TextIO | None = None) -> None:
@@ -21,7 +25,7 @@ def configure(*, verbose: bool = False, stream: TextIO | None = None) -> None:
     out = stream or sys.stderr
     level = logging.DEBUG if verbose else logging.INFO
     renderer: structlog.types.Processor = (
-        structlog.dev.ConsoleRenderer(colors=out.isatty())
+        structlog.dev.ConsoleRenderer(colors=not os.environ.get("NO_COLOR"))
         if out.isatty()
         else structlog.processors.JSONRenderer(sort_keys=False)
     )
@@ -31,7 +35,7 @@ def configure(*, verbose: bool = False, stream: TextIO | None = None) -> None:
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             redact_secrets,
-            structlog.processors.dict_tracebacks if not out.isatty() else _keep,
+            _TRACEBACKS if not out.isatty() else _keep,
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(level),

@@ -10,7 +10,7 @@ import typer
 from soakd.analysis.analyze import AnalyzeOptions, analyze_file
 from soakd.analysis.plot import write_plot
 from soakd.commands.options import JSON
-from soakd.commands.terminal import print_json, say
+from soakd.commands.terminal import print_json, say, tell
 from soakd.errors import SoakdError
 from soakd.quantities import parse_duration, parse_size
 
@@ -41,7 +41,7 @@ def analyze(
     if as_json:
         print_json(found.to_json())
     else:
-        typer.echo(found.to_text())
+        tell(found.to_text())
     raise typer.Exit(found.exit_code)
 
 

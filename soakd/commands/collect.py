@@ -8,13 +8,12 @@ from dataclasses import replace
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from soakd.clock import RealClock
 from soakd.commands.options import CONFIG
 from soakd.commands.soaking import cards
-from soakd.commands.terminal import print_json, run_async, say
+from soakd.commands.terminal import print_json, run_async, say, show
 from soakd.config import Loaded, load_config
 from soakd.errors import TargetError
 from soakd.model import Sample, State, TargetInfo
@@ -49,7 +48,7 @@ def collect(
             shown = f"{sample.value:g}" if sample.value is not None else sample.state.value
             tags = " ".join(f"{k}={v}" for k, v in sample.labels)
             table.add_row("", "", "", sample.metric.name, shown, sample.metric.unit, tags)
-    Console().print(table)
+    show(table, wide=True)
 
 
 async def read_collectors(loaded: Loaded) -> tuple[Reading, ...]:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from soakd.commands.options import CONFIG, DATA_DIR, JSON, data_dir
-from soakd.commands.terminal import print_json
+from soakd.commands.terminal import print_json, show, tell
 from soakd.journal import JournalReader, JournalSummary
 from soakd.quantities import format_bytes, format_duration
 from soakd.report.model import iso
@@ -26,14 +25,13 @@ def journal(config: CONFIG = None, directory: DATA_DIR = None, as_json: JSON = F
     if as_json:
         print_json(asdict(found))
         return
-    console = Console()
     for name, value in _lines(found):
-        console.print(f"{name:<14} {value}", highlight=False)
+        tell(f"{name:<14} {value}")
     if found.cursors:
         table = Table("sink", "behind", "rows", "set aside", box=None)
         for lag in found.cursors:
             table.add_row(lag.cursor.name, format_duration(lag.seconds), f"{lag.rows:,}", f"{lag.set_aside:,}")
-        console.print(table)
+        show(table, wide=True)
 
 
 def _lines(found: JournalSummary) -> tuple[tuple[str, str], ...]:

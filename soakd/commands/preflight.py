@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from soakd import share
 from soakd.clock import RealClock
 from soakd.commands.options import CONFIG, JSON
 from soakd.commands.soaking import cards
-from soakd.commands.terminal import print_json, run_async, say
+from soakd.commands.terminal import print_json, run_async, say, show
 from soakd.config import Loaded, load_config
 from soakd.errors import SoakdError
 from soakd.ports import CollectorContext, Roots
@@ -70,10 +69,9 @@ async def _check(loaded: Loaded, profile: Profile) -> PreflightReport:
 
 
 def _show(report: PreflightReport) -> None:
-    console = Console()
     table = Table("", "check", "found", "wanted", "why, and how to put it right", box=None)
     for result in report.results:
         said = result.judgement
         why = f"{said.why} {said.fix}".strip() if said.state in (CheckState.WRONG, CheckState.UNKNOWN) else ""
         table.add_row(said.state.value, f"{result.group}/{result.id}", said.found, said.wanted, why)
-    console.print(table)
+    show(table, wide=True)

@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Column, Table
 
 from soakd import share
-from soakd.commands.options import CONFIG, DATA_DIR, HTML, JSON, data_dir
+from soakd.commands.options import CONFIG, DATA_DIR, HTML, JSON, JUNIT, data_dir
 from soakd.commands.pages import write_page
-from soakd.commands.terminal import print_json, write_stdout
+from soakd.commands.terminal import print_json, show, tell, write_stdout
 from soakd.errors import SoakdError
 from soakd.journal.lock import is_owned
 from soakd.journal.reader import JournalReader
@@ -25,9 +24,10 @@ from soakd.report.compare import Subject, compare, subject_of
 from soakd.report.compare import to_json_bytes as comparison_json
 from soakd.report.facts import Journal as JournalFacts
 from soakd.report.html import render_comparison, render_html
+from soakd.report.junit import render_junit
 from soakd.report.markdown import render_markdown
 from soakd.report.model import Report, from_json, iso, to_json_bytes
-from soakd.report.terminal import comparison_view, render_terminal
+from soakd.report.terminal import comparison_view, report_view
 from soakd.soak.charts import read_charts
 from soakd.soak.conclude import conclude, seen_of
 from soakd.soak.gather import Window
@@ -47,6 +47,7 @@ def report(
     config: CONFIG = None,
     directory: DATA_DIR = None,
     html: HTML = None,
+    junit: JUNIT = None,
     markdown: Annotated[bool, typer.Option("--markdown", help="Markdown to paste into an issue.")] = False,
     as_json: JSON = False,
 ) -> None:
@@ -54,12 +55,14 @@ def report(
     found, charts = load_report(run, data_dir(config, directory))
     if html:
         write_page(html, render_html(found, charts))
+    if junit:
+        write_page(junit, render_junit(found))
     if as_json:
         write_stdout(to_json_bytes(found))
     elif markdown:
-        typer.echo(render_markdown(found))
-    elif not html:
-        render_terminal(found, Console())
+        tell(render_markdown(found))
+    elif not html and not junit:
+        show(report_view(found))
 
 
 def load_report(which: str, directory: Path) -> tuple[Report, Charts | None]:
@@ -102,7 +105,7 @@ def compare_runs(
     if as_json:
         write_stdout(comparison_json(comparison))
     elif not html:
-        Console().print(comparison_view(comparison))
+        show(comparison_view(comparison), wide=True)
 
 
 def _subject(name: str, folder: Path) -> Subject:
@@ -126,14 +129,15 @@ def runs(config: CONFIG = None, directory: DATA_DIR = None, as_json: JSON = Fals
     if as_json:
         print_json([_as_json(r) for r in records])
         return
-    table = Table(*(Column(name, no_wrap=True) for name in _COLUMNS), box=None)
+    # the id is what is typed next: it is never cut
+    table = Table(Column(_COLUMNS[0], no_wrap=True, min_width=18), *(Column(n, no_wrap=True) for n in _COLUMNS[1:]),
+                  box=None, pad_edge=False)  # fmt: skip
     for record in records:
         shown = record.outcome or "-"
         simulated = " SIMULATED" if record.simulated else ""
-        table.add_row(
-            record.id, iso(record.started_ns), record.state.value, shown + simulated, record.target, record.profile
-        )
-    Console().print(table)
+        started = iso(record.started_ns)[:19] + "Z"
+        table.add_row(record.id, started, record.state.value, shown + simulated, record.target, record.profile)
+    show(table, wide=True)
 
 
 def _as_json(record: RunRecord) -> dict[str, object]:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from soakd.alerting.probe import ChannelResult, tell_all
@@ -16,7 +15,7 @@ from soakd.alerting.rule_files import kinds, load_rules, rule_files
 from soakd.alerting.rule_tests import load_tests, run_test
 from soakd.alerting.setup import build_notifiers
 from soakd.commands.options import CONFIG, DATA_DIR, JSON
-from soakd.commands.terminal import print_json, run_async, say
+from soakd.commands.terminal import print_json, run_async, say, show
 from soakd.config import load_config
 from soakd.errors import SoakdError
 from soakd.metrics import catalogue
@@ -89,7 +88,7 @@ def _list(rows: list[tuple[str, str, str, str]], as_json: bool) -> None:
     table = Table("rule", "kind", "severity", "where", box=None)
     for row in rows:
         table.add_row(*row)
-    Console().print(table)
+    show(table, wide=True)
 
 
 def _show(episodes: tuple[Episode, ...]) -> None:
@@ -100,7 +99,7 @@ def _show(episodes: tuple[Episode, ...]) -> None:
     for e in episodes:
         lasted = format_duration((e.ended_ns - e.fired_ns) / 1e9) if e.ended_ns is not None else "to the end"
         table.add_row(iso(e.fired_ns), lasted, e.severity, e.name, e.summary)
-    Console().print(table)
+    show(table, wide=True)
 
 
 def alert_test(config: CONFIG = None, as_json: JSON = False) -> None:

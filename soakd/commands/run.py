@@ -13,7 +13,7 @@ import typer
 
 from soakd.clock import RealClock
 from soakd.commands.daemon_client import DaemonClient
-from soakd.commands.options import CONFIG, DATA_DIR
+from soakd.commands.options import CONFIG, DATA_DIR, JUNIT
 from soakd.commands.soaking import Output, cards, identities, soak, soak_by_daemon
 from soakd.commands.terminal import run_async, say
 from soakd.config import Loaded, load_config
@@ -53,6 +53,7 @@ def run(
     ] = False,
     as_json: _JSON = False,
     html: _HTML = None,
+    junit: JUNIT = None,
 ) -> None:
     """Soak a server once: load, telemetry, verdict. Exit 0 PASS, 1 FAIL, 2 could not start, 3 INCONCLUSIVE."""
     address = target or os.environ.get(TARGET_ENV) or None
@@ -61,7 +62,7 @@ def run(
             f"--demo and a target ({address}) do not go together", hint=f"unset {TARGET_ENV}, or leave out --demo"
         )
     loaded = _load(config, profile, directory, duration, {"target.url": address} if address else {})
-    output = Output(as_json, html)
+    output = Output.to(as_json, html, junit)
     client = None if demo else DaemonClient.of(loaded.config.data_dir, loaded.config.web)
     if client:
         order = _order(config, profile, duration, address)
@@ -102,14 +103,16 @@ def rehearse(
     directory: DATA_DIR = None,
     as_json: _JSON = False,
     html: _HTML = None,
+    junit: JUNIT = None,
 ) -> None:
     """The same soak against a simulated server and simulated hardware; everything it says is labelled SIMULATED.
 
     The duration is simulated time; requests per second of real time stay what this machine can do.
     """
+    output = Output.to(as_json, html, junit)
     length = parse_or_fail(duration) if duration else DEFAULT_DURATION_S
     loaded = _load(config, "rehearsal", directory, f"{length:g}s", {})
-    raise typer.Exit(run_async(lambda: _rehearse(loaded, scenario, speed, Output(as_json, html))))
+    raise typer.Exit(run_async(lambda: _rehearse(loaded, scenario, speed, output)))
 
 
 async def _rehearse(loaded: Loaded, scenario: str, speed: float, output: Output) -> int:

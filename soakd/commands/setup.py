@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from soakd import share
-from soakd.commands.terminal import say
+from soakd.commands.terminal import say, tell
 from soakd.config import load_config
 from soakd.errors import SoakdError
 from soakd.soak.drill import planned_drills
@@ -28,12 +28,12 @@ def check_config(file: Annotated[Path, typer.Argument(help="The configuration fi
     drills = planned_drills(loaded, planned)
     names = ", ".join(stage.name for stage in stages(loaded))
     collectors = ", ".join(name for name, entry in loaded.collectors.items() if entry.enabled)
-    typer.echo(f"{file}: good")
-    typer.echo(f"  target      {loaded.config.target.url or 'to be given on the command line'}")
-    typer.echo(f"  load        {loaded.config.load.profile}, {planned.total_s:g} s in all ({names})")
+    tell(f"{file}: good")
+    tell(f"  target      {loaded.config.target.url or 'to be given on the command line'}")
+    tell(f"  load        {loaded.config.load.profile}, {planned.total_s:g} s in all ({names})")
     for drill in drills:
-        typer.echo(f"  drill       {drill.due_s:g} s after the start: {drill.shown}")
-    typer.echo(f"  collectors  {collectors}")
+        tell(f"  drill       {drill.due_s:g} s after the start: {drill.shown}")
+    tell(f"  collectors  {collectors}")
 
 
 def init(directory: Annotated[Path, typer.Argument(help="Where to put the files; it may exist.")]) -> None:

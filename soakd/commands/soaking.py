@@ -13,8 +13,8 @@ from pydantic import TypeAdapter
 from rich.console import Console
 
 from soakd.commands.daemon_client import DaemonClient
-from soakd.commands.pages import write_page
-from soakd.commands.terminal import on_signals, say, write_stdout
+from soakd.commands.pages import check_place, write_page
+from soakd.commands.terminal import fail, on_signals, say, show, write_stdout
 from soakd.config import Loaded
 from soakd.errors import JournalError, SoakdError
 from soakd.journal.writer import Journal
@@ -23,9 +23,10 @@ from soakd.nvml.pool import GpuPool, nvml_command
 from soakd.ports import Clock, GpuSource
 from soakd.report.charts import Charts
 from soakd.report.html import render_html
+from soakd.report.junit import render_junit
 from soakd.report.model import Report, from_json, to_json_bytes
 from soakd.report.progress import Progress, open_progress
-from soakd.report.terminal import render_terminal
+from soakd.report.terminal import report_view
 from soakd.service.alarms import alarmed, of_one_run
 from soakd.service.judging import judge
 from soakd.service.opening import open_journal, reboot_between_runs
@@ -45,6 +46,14 @@ class Output:
 
     as_json: bool = False
     html: Path | None = None
+    junit: Path | None = None
+
+    @classmethod
+    def to(cls, as_json: bool, html: Path | None, junit: Path | None) -> Output:
+        """Raises SoakdError where one of the files could not be written."""
+        check_place(html)
+        check_place(junit)
+        return cls(as_json, html, junit)
 
 
 @asynccontextmanager
@@ -144,6 +153,12 @@ def _show(report: Report, charts: Charts | None, output: Output) -> None:
     if output.as_json:
         write_stdout(to_json_bytes(report))
     else:
-        render_terminal(report, Console())
-    if output.html:
-        write_page(output.html, render_html(report, charts))
+        show(report_view(report))
+    try:
+        if output.html:
+            write_page(output.html, render_html(report, charts))
+        if output.junit:
+            write_page(output.junit, render_junit(report))
+    except SoakdError as error:
+        # the verdict is known and told: its exit code stays
+        fail(error)

@@ -9,14 +9,13 @@ from typing import Annotated, Literal
 
 import orjson
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from soakd.clock import RealClock
 from soakd.commands.options import CONFIG, JSON
 from soakd.commands.pages import write_page
 from soakd.commands.run import TARGET_ENV, parse_or_fail
-from soakd.commands.terminal import run_async, say, write_stdout
+from soakd.commands.terminal import run_async, say, show, tell, write_stdout
 from soakd.config import Loaded, load_config
 from soakd.errors import SoakdError
 from soakd.load.arrivals import Closed
@@ -69,7 +68,7 @@ def sweep(
     if as_json:
         write_stdout(done.to_json() + b"\n")
     elif as_markdown:
-        typer.echo(markdown(done))
+        tell(markdown(done))
     else:
         _show(done)
 
@@ -117,7 +116,6 @@ def _show(state: SweepState) -> None:
     table = Table(*HEADER, box=None)
     for row in rows(state):
         table.add_row(*row)
-    console = Console()
-    console.print(table)
+    show(table, wide=True)
     for line in summary(state):
-        console.print(line, highlight=False)
+        tell(line)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import sys
 from collections.abc import Callable, Coroutine
@@ -11,11 +12,14 @@ from typing import Any, TypeVar
 import orjson
 import typer
 import uvloop
+from rich.console import Console, RenderableType
 
+from soakd.commands.streams import mute
 from soakd.errors import SoakdError
 
 T = TypeVar("T")
 _EXECUTOR_WITHIN_S = 1.0
+_WIDE = 240
 
 
 def run_async(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
@@ -88,8 +92,31 @@ def print_json(value: object) -> None:
 
 
 def write_stdout(raw: bytes) -> None:
-    sys.stdout.buffer.write(raw)
-    sys.stdout.buffer.flush()
+    """Raises SoakdError when it can't be written; that its reader has gone (``| head``) is no fault."""
+    try:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(raw)
+        sys.stdout.buffer.flush()
+    except BrokenPipeError:
+        mute(sys.stdout)
+    except OSError as error:
+        mute(sys.stdout)
+        raise SoakdError(f"the output can't be written: {error.strerror}") from None
+
+
+def show(view: RenderableType, *, wide: bool = False) -> None:
+    """For a person, on stdout; in colour where that is a terminal. ``wide`` is for tables: their cells are cut to the
+    width of a terminal, but not where something else reads them."""
+    free = wide and not sys.stdout.isatty() and "COLUMNS" not in os.environ
+    console = Console(width=_WIDE if free else None)
+    with console.capture() as captured:
+        console.print(view, highlight=False)
+    tell(captured.get().rstrip("\n"))
+
+
+def tell(text: str) -> None:
+    """Text on stdout; what its encoding lacks becomes a question mark."""
+    write_stdout(f"{text}\n".encode(sys.stdout.encoding or "utf-8", "replace"))
 
 
 def say(text: str) -> None:

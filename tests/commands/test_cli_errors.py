@@ -15,6 +15,7 @@ import pytest
 from soakd import __version__, share
 from soakd.cli import _run
 from soakd.journal.lock import DirectoryLock
+from soakd.journal.schema import open_writable
 
 
 class Answers(BaseHTTPRequestHandler):
@@ -70,6 +71,40 @@ def test_a_fault_of_soakd_itself_is_exit_2_and_its_traceback_is_in_a_file() -> N
     path = Path(ended.stderr.partition("report it with ")[2].partition(";")[0])
     assert "Traceback" in path.read_text()
     path.unlink()
+
+
+STREAMS = {
+    "read no further": ("| true", 0),
+    "stdout closed": (">&-", 0),
+    "stderr closed": ("2>&-", 0),
+    "stdin closed": ("<&-", 0),
+    "all closed": ("<&- >&- 2>&-", 0),
+    "stdout full": (">/dev/full", 2),
+    "stderr full": ("2>/dev/full", 0),
+}
+
+
+@pytest.mark.parametrize(("redirection", "code"), STREAMS.values(), ids=STREAMS.keys())
+def test_streams_that_are_closed_or_full_change_no_exit_code(redirection: str, code: int, tmp_path: Path) -> None:
+    open_writable(tmp_path / "journal.sqlite").close()
+    line = f"{sys.executable} -m soakd runs --data-dir {tmp_path} {redirection}; exit ${{PIPESTATUS[0]}}"
+    ended = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == code, ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_an_error_keeps_its_code_when_nobody_hears_it() -> None:
+    line = f"{sys.executable} -m soakd run --target http://127.0.0.1:1 >&- 2>&-"
+    assert subprocess.run(["bash", "-c", line], timeout=60, check=False).returncode == 2
+
+
+@pytest.mark.parametrize("option", ["--html", "--junit"])
+@pytest.mark.parametrize("place", ["missing/report", "."])
+def test_a_file_that_could_not_be_written_is_said_before_the_load(
+    option: str, place: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    said = refused(["run", "--target", "http://127.0.0.1:1", option, str(tmp_path / place)], capfd)
+    assert "give a file that can be written" in said
 
 
 def test_a_run_without_a_target(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
