@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from soakd.analysis.evidence import OutageEvidence
 from soakd.analysis.series import Leak, SeriesJudgement
 from soakd.model import Event
 from soakd.quantities import format_duration
@@ -41,6 +42,7 @@ class Explanation:
 _CRASH_SIGNALS = frozenset({"4", "6", "7", "8", "11", "SIGILL", "SIGABRT", "SIGBUS", "SIGFPE", "SIGSEGV"})
 _KILL_SIGNALS = frozenset({"1", "2", "3", "9", "15", "SIGHUP", "SIGINT", "SIGQUIT", "SIGKILL", "SIGTERM"})
 _END_KINDS = ("server.exit", "server.restart")
+_LONGEST_LINE = 200
 _OOM_TEXT = ("out of memory", "outofmemoryerror", "cuda_error_out_of_memory", "std::bad_alloc", "cudamalloc failed")
 
 
@@ -58,11 +60,11 @@ def explain_outage(
     except where memory ran out.
     """
     near = [e for e in events if at_ns - before_s * 1e9 <= e.at_ns <= at_ns + after_s * 1e9]
-    leaking = tuple(j.name or j.unit for j in memory if j.verdict is Leak.LEAK)
+    leaking = tuple(dict.fromkeys(j.name or j.unit for j in memory if j.verdict is Leak.LEAK))
     for cause, belongs, words in _TESTS:
         found = tuple(e for e in near if belongs(e))
         if found:
-            why = f"{words}: {found[0].what}{_apart(found[0], at_ns)}"
+            why = f"{words}: {_said(found[0])}{_apart(found[0], at_ns)}"
             if leaking:
                 link = "after" if cause in (Cause.OOM_KILL, Cause.OUT_OF_MEMORY) else "while, apart from that,"
                 why += f"; {link} {', '.join(leaking)} grew"
@@ -71,6 +73,26 @@ def explain_outage(
     if leaking:
         why += f"; {', '.join(leaking)} grew before, which alone does not end a server"
     return Explanation(Cause.UNKNOWN, at_ns, why, (), leaking)
+
+
+def explained(
+    outages: Sequence[OutageEvidence], events: Sequence[Event], memory: Sequence[SeriesJudgement] = ()
+) -> tuple[OutageEvidence, ...]:
+    """Outages with their causes, ``killed: something outside killed it: ...``; one that has a cause keeps it."""
+    return tuple(
+        o if o.cause else replace(o, cause=_in_words(explain_outage(o.start_ns, events, memory))) for o in outages
+    )
+
+
+def _in_words(found: Explanation) -> str:
+    return f"{found.cause.value}: {found.why}"
+
+
+def _said(event: Event) -> str:
+    """One line of the event: of a log the line that tells, not the whole of it."""
+    lines = event.what.splitlines() or [""]
+    telling = [line for line in lines if any(text in line.lower() for text in _OOM_TEXT)]
+    return " ".join((telling or lines)[0].split())[:_LONGEST_LINE]
 
 
 def _apart(event: Event, at_ns: int) -> str:

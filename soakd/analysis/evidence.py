@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from soakd.analysis.latency import Retention
@@ -138,6 +138,10 @@ class RunEvidence:
     gpu_note: str = ""
     """Why there is no GPU to judge (``no GPU found``, ``the target is on another host``); empty when there is one."""
     journal_dropped: int = 0
+    idle_before_s: float = 0.0
+    """Seconds from the start of the run in which no load was offered; 0 where load began at once."""
+    work: tuple[tuple[str, Track], ...] = ()
+    """What was done, as cumulative counts over the run: ``request`` and ``token`` where they are known."""
     notes: tuple[str, ...] = field(default_factory=tuple)
 
     def track(self, metric: str, **where: str) -> tuple[Track, ...]:
@@ -149,6 +153,18 @@ class RunEvidence:
 
     def event(self, *kinds: str) -> tuple[Event, ...]:
         return tuple(e for e in self.events if e.kind in kinds)
+
+
+def without_sums(tracks: Sequence[Track]) -> tuple[Track, ...]:
+    """Without whole cards whose MIG instances have tracks of their own: a card's figure is the sum of theirs, and one
+    leak must not count twice."""
+    split = {_card(t)[1] for t in tracks if _card(t)[0].startswith("MIG-")}
+    return tuple(t for t in tracks if _card(t)[0].startswith("MIG-") or _card(t)[1] not in split)
+
+
+def _card(track: Track) -> tuple[str, str]:
+    tags = dict(track.labels)
+    return tags.get("gpu", ""), tags.get("bdf", "")
 
 
 def worst_state(states: Iterable[tuple[State, int]]) -> State | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from soakd.analysis.causes import Cause, explain_outage
 from soakd.analysis.drills import drill_spans, is_planned
 from soakd.analysis.evidence import OutageEvidence, Percentiles, RunEvidence
 from soakd.model import Labels, LimitResult, Outcome
@@ -168,7 +169,9 @@ def restarts(limit: Limit, evidence: RunEvidence) -> tuple[LimitResult, ...]:
     events = [e for e in found if not is_planned(e.at_ns, spans, evidence.load.outages)]
     count = sum(e.kind == "server.restart" for e in events) or len(events)
     why = "none but those that planned drills brought" if found else "the server's process lived throughout"
-    why = events[0].what if events else why
+    if events:
+        cause = explain_outage(events[0].at_ns, evidence.events)
+        why = events[0].what if cause.cause is Cause.UNKNOWN else f"{cause.cause.value}: {cause.why}"
     return (limit.judged(count <= limit.value, count, why),)
 
 

@@ -8,20 +8,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from soakd.analysis.evidence import RunEvidence, Track
+from soakd.analysis.evidence import RunEvidence, Track, without_sums
 from soakd.analysis.judge import judge_family
 from soakd.analysis.limits import COVERAGE_NEEDED, Limit
-from soakd.analysis.series import NVML_PAGE_BYTES, Leak, SeriesJudgement, SeriesQuestion
-from soakd.analysis.thermal import Drift, ThermalJudgement, ThermalQuestion, judge_thermal
-from soakd.model import Labels, LimitResult
-from soakd.quantities import format_duration
+from soakd.analysis.series import NVML_PAGE_BYTES, Leak, SeriesJudgement, SeriesQuestion, Shape
+from soakd.analysis.work import WorkSlope, growth_by_work, work_words
+from soakd.model import Finding, LimitResult, Severity
+from soakd.quantities import format_duration, format_value
 
 
 @dataclass(frozen=True, slots=True)
 class Watched:
     """A metric that could leak: its quantum, the limit it is judged by, and the metric of what fills up.
 
-    ``where`` are label values that a series must have.
+    ``limit`` is empty where growth is told and no limit is on it. ``where`` are label values that a series must have.
     """
 
     metric: str
@@ -49,6 +49,8 @@ WATCHED: tuple[Watched, ...] = (
     Watched(
         "server_process_open_files", "open_files_leak_max", 1.0, "server_process_open_files_limit", "", _WHOLE_TREE
     ),
+    # pages of mapped files are in it, which the kernel takes back: growth is told, the private memory is judged
+    Watched("server_process_pss_bytes", "", 4096.0, "host_memory_total_bytes", "host_memory", _WHOLE_TREE),
     Watched("server_process_threads", "threads_leak_max", 1.0, "", "", _WHOLE_TREE),
     Watched("host_shm_used_bytes", "shm_leak_max", 4096.0, "host_shm_total_bytes"),
 )  # fmt: skip
@@ -56,11 +58,22 @@ WATCHED: tuple[Watched, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """One series judged: what was watched, and the answer."""
+    """One series judged: what was watched, the answer, and its growth per unit of work (best explanation first)."""
 
     watched: Watched
     track: Track
     judgement: SeriesJudgement
+    work: tuple[WorkSlope, ...] = ()
+
+    @property
+    def projection(self) -> str:
+        """Of a leak: its rate by work, and when what it fills is full. Empty where there is nothing to say."""
+        found, unit = self.judgement, self.track.unit
+        parts = [work_words(self.work, unit)]
+        if found.headroom is not None and found.time_to_exhaustion is not None and found.per == "hour":
+            left = format_value(max(found.headroom, 0.0), unit)
+            parts.append(f"{left} of headroom last {format_duration(max(found.time_to_exhaustion, 0.0) * 3600)}")
+        return "; ".join(part for part in parts if part)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +89,25 @@ class Caps:
 
 def judge_growth(limits: Mapping[str, Limit], evidence: RunEvidence, caps: Caps) -> tuple[Growth, ...]:
     """Judge every watched series there is, as one family."""
-    pairs = [(w, t) for w in WATCHED for t in evidence.track(w.metric, **dict(w.where)) if len(t.y)]
+    pairs = [(w, t) for w in WATCHED for t in without_sums(evidence.track(w.metric, **dict(w.where))) if len(t.y)]
     restarts = tuple((e.at_ns - evidence.end_ns) / 1e9 + evidence.duration_s for e in evidence.event("server.restart"))
     questions = [_question(w, t, limits.get(w.limit), evidence, caps, restarts) for w, t in pairs]
     judgements = judge_family(questions)
-    return tuple(Growth(w, t, j) for (w, t), j in zip(pairs, judgements, strict=True))
+    return tuple(Growth(w, t, j, _by_work(t, j, w.page, evidence)) for (w, t), j in zip(pairs, judgements, strict=True))
+
+
+_SEVERAL_SLOPES = (Shape.SAWTOOTH, Shape.RESTART, Shape.UNKNOWN)
+
+
+def _by_work(track: Track, found: SeriesJudgement, page: float, evidence: RunEvidence) -> tuple[WorkSlope, ...]:
+    """Over the part that was judged. A sawtooth's troughs and the lifetimes of a process have no one line."""
+    start, end = found.evidence.judged_from, found.evidence.judged_to
+    if not evidence.work or start is None or end is None or found.shape in _SEVERAL_SLOPES:
+        return ()
+    inside = (track.x >= start) & (track.x <= end)
+    x = track.x[inside]
+    counts = {per: np.interp(x, done.x, done.y) for per, done in evidence.work if len(done.y) > 1}
+    return growth_by_work(x, track.y[inside], counts, page) if len(x) else ()
 
 
 def _question(
@@ -116,7 +143,7 @@ def growth_results(
 ) -> tuple[LimitResult, ...]:
     """One result for each series of each growth limit that is set."""
     results: list[LimitResult] = []
-    for name in dict.fromkeys(w.limit for w in WATCHED):
+    for name in dict.fromkeys(w.limit for w in WATCHED if w.limit):
         limit = limits.get(name)
         if limit is None:
             continue
@@ -142,7 +169,8 @@ def _growth_result(limit: Limit, grown: Growth, evidence: RunEvidence) -> LimitR
         return limit.absent(f"{track.metric}: the size of the card is unknown, so a share of it is too", labels=named)
     if found.verdict is Leak.LEAK and value is not None:
         if found.slope_low is not None and found.slope_low > allowed:
-            return limit.judged(False, value, why, coverage, named)
+            more = grown.projection
+            return limit.judged(False, value, f"{why}; {more}" if more else why, coverage, named)
         if found.slope_high is not None and found.slope_high <= allowed:
             return limit.judged(True, value, f"{why}; within the limit", coverage, named)
         return limit.absent(f"{why}; too near the limit to tell", coverage, named, value, needs)
@@ -157,42 +185,13 @@ def _growth_result(limit: Limit, grown: Growth, evidence: RunEvidence) -> LimitR
     return limit.absent(why, coverage, named, value, needs)
 
 
-def _powers(evidence: RunEvidence) -> Mapping[Labels, Track]:
-    """The best power reading of each card: temperature follows instantaneous power (measured on H200)."""
-    found: dict[Labels, Track] = {}
-    for reading in ("usage", "average", "instant"):
-        found.update({t.key: t for t in evidence.track("gpu_power_watts", reading=reading) if len(t.y)})
-    return found
-
-
-def judge_drift(limit: Limit, evidence: RunEvidence) -> tuple[tuple[Track, ThermalJudgement], ...]:
-    """Each card's temperature against its power."""
-    powers = _powers(evidence)
-    judged = []
-    for track in evidence.track("gpu_temperature_celsius", sensor="core"):
-        power = powers.get(track.key)
-        if power is None or len(power.y) < 2 or len(track.y) < 2:
-            continue
-        watts = np.interp(track.x, power.x, power.y)
-        warmup = evidence.measured_from_s + min(900.0, (evidence.measured_to_s - evidence.measured_from_s) / 4)
-        inside = track.x <= evidence.measured_to_s
-        question = ThermalQuestion(
-            track.x[inside], track.y[inside], watts[inside], warmup=warmup, limit=limit.value, name=track.metric
+def unlimited_growth(limits: Mapping[str, Limit], grown: Sequence[Growth], at_ns: int) -> tuple[Finding, ...]:
+    """Growth that no limit is on; it changes no outcome."""
+    return tuple(
+        Finding(
+            "growth", Severity.WARNING, f"{g.track.metric} grows", f"{g.judgement.why}; no limit is on it", at_ns,
+            g.track.labels, g.track.metric, g.judgement.slope, f"{g.track.unit}/h",
         )
-        judged.append((track, judge_thermal(question)))
-    return tuple(judged)
-
-
-def drift_results(
-    limit: Limit, judged: Sequence[tuple[Track, ThermalJudgement]], evidence: RunEvidence
-) -> tuple[LimitResult, ...]:
-    if not judged:
-        return (limit.absent(evidence.gpu_note or "temperature and power were not both measured"),)
-    results = []
-    for track, found in judged:
-        if found.verdict is Drift.INCONCLUSIVE or found.slope is None:
-            results.append(limit.absent(found.why, track.coverage, track.labels, found.slope))
-        else:
-            ok = found.verdict is Drift.NO_DRIFT
-            results.append(limit.judged(ok, found.slope, found.why, track.coverage, track.labels))
-    return tuple(results)
+        for g in grown
+        if g.watched.limit not in limits and g.judgement.verdict is Leak.LEAK
+    )  # fmt: skip

@@ -21,6 +21,7 @@ _FEWEST_BLOCKS = 10
 _FAST_S = (0.0, 10.0, 30.0, 60.0)
 _SLOW_S = (300.0, 600.0, 1200.0)
 _LEAST_WATTS = 1.0
+_STRETCHES = 6
 _FEWEST_FOR_PERIOD = 30
 _PERIODIC_SHARE = 0.3
 
@@ -55,7 +56,8 @@ class ThermalQuestion:
 
 @dataclass(frozen=True, slots=True)
 class ThermalJudgement:
-    """Drift in C/h with its 98 % interval; ``resistance`` is the total C/W, ``resistances``/``taus`` its two poles."""
+    """Drift in C/h with its 98 % interval; ``resistance`` is the total C/W with a 99 % interval (jackknife over six
+    stretches of the run), ``resistances``/``taus`` its two poles."""
 
     verdict: Drift
     why: str
@@ -64,6 +66,8 @@ class ThermalJudgement:
     slope_high: float | None = None
     smallest_detectable: float | None = None
     resistance: float | None = None
+    resistance_low: float | None = None
+    resistance_high: float | None = None
     resistances: tuple[float, ...] = ()
     taus: tuple[float, ...] = ()
     residual: float | None = None
@@ -159,6 +163,8 @@ def judge_thermal(question: ThermalQuestion) -> ThermalJudgement:
     elif slope + reach <= question.limit:
         verdict = Drift.NO_DRIFT
     resistances = best.effects[: len(taus)]
+    felt = [means(lagged(x, others[0], tau)) for tau in taus]
+    around = _resistance_reach(t, y, felt, covariates) if taus else None
     detectable = reach + 2.33 * sd + question.limit
     return ThermalJudgement(
         verdict=verdict,
@@ -168,6 +174,8 @@ def judge_thermal(question: ThermalQuestion) -> ThermalJudgement:
         slope_high=slope + reach,
         smallest_detectable=detectable,
         resistance=float(sum(resistances)) if taus else None,
+        resistance_low=None if around is None else float(sum(resistances)) - around,
+        resistance_high=None if around is None else float(sum(resistances)) + around,
         resistances=tuple(resistances),
         taus=taus,
         residual=best.noise,
@@ -224,6 +232,23 @@ def _thermal_fits(
             continue
         fits.append((pair, fit_trend(t, y, np.column_stack(columns) if columns else None)))
     return fits
+
+
+def _resistance_reach(t: Floats, y: Floats, felt: list[Floats], covariates: list[Floats]) -> float | None:
+    """Half a 99 % interval of the total C/W: leaves out one of six stretches at a time. None where too few are left
+    for that, or power changed in one stretch only."""
+    columns = np.column_stack([*felt, *(c for c in covariates if np.ptp(c) > 0)])
+    found = []
+    for left_out in np.array_split(np.arange(len(t)), _STRETCHES):
+        keep = np.ones(len(t), dtype=bool)
+        keep[left_out] = False
+        part = columns[keep]
+        if keep.sum() < _FEWEST_BLOCKS or any(np.ptp(part[:, i]) <= _LEAST_WATTS for i in range(len(felt))):
+            return None
+        found.append(sum(fit_trend(t[keep], y[keep], part[:, np.ptp(part, axis=0) > 0]).effects[: len(felt)]))
+    spread = np.asarray(found) - np.mean(found)
+    error = float(np.sqrt((_STRETCHES - 1) / _STRETCHES * (spread @ spread)))
+    return float(student.ppf(0.995, _STRETCHES - 1)) * error
 
 
 def band_occupancy(x: Floats, temperature: Floats, low: float, high: float) -> Band:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from soakd.analysis.causes import explained
 from soakd.analysis.evidence import RunEvidence, Track
+from soakd.analysis.given_back import kept_findings
 from soakd.analysis.limits import LOAD_JUDGES, Limit
-from soakd.analysis.limits_growth import Caps, Growth, drift_results, growth_results, judge_drift, judge_growth
+from soakd.analysis.limits_growth import Caps, Growth, growth_results, judge_growth, unlimited_growth
 from soakd.analysis.limits_hardware import HARDWARE_JUDGES
+from soakd.analysis.limits_thermal import DRIFT_THAT_COUNTS, drift_results, judge_drift, thermal_findings
 from soakd.analysis.thermal import ThermalJudgement
 from soakd.model import Finding, LimitResult, Outcome, Severity, Verdict
 
@@ -24,9 +27,11 @@ _TOO_BUSY = (
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """The verdict with the judgements behind it, for the report."""
+    """The verdict with the judgements behind it, for the report. ``evidence`` is what was judged, with the causes of
+    its outages."""
 
     verdict: Verdict
+    evidence: RunEvidence
     growth: tuple[Growth, ...]
     thermal: tuple[tuple[Track, ThermalJudgement], ...]
     why: str
@@ -40,8 +45,11 @@ def judge_run(
     ``findings`` are what else was found, and change no outcome. Raises KeyError for a limit without a judge."""
     named = {limit.name: limit for limit in limits}
     grown = judge_growth(named, evidence, caps)
+    memory = [g.judgement for g in grown if g.track.unit == "bytes"]
+    outages = explained(evidence.load.outages, evidence.events, memory)
+    evidence = replace(evidence, load=replace(evidence.load, outages=outages))
     drift = named.get("thermal_drift_max")
-    thermal = judge_drift(drift, evidence) if drift else ()
+    thermal = judge_drift(drift.value if drift else DRIFT_THAT_COUNTS, evidence)
     results = [r for limit in limits if limit.name in _JUDGES for r in _JUDGES[limit.name](limit, evidence)]
     results.extend(growth_results(named, grown, evidence))
     if drift:
@@ -49,11 +57,16 @@ def judge_run(
     results.extend(_self_check(evidence))
     results.extend(extra)
     outcome = overall(results)
-    mine = tuple(_finding(r, evidence.end_ns) for r in results if r.outcome in _SEVERITY)
+    mine = (
+        *(_finding(r, evidence.end_ns) for r in results if r.outcome in _SEVERITY),
+        *unlimited_growth(named, grown, evidence.end_ns),
+        *kept_findings(evidence),
+        *thermal_findings(evidence, thermal),
+    )
     judged = [r.coverage for r in results if r.outcome is not Outcome.NOT_JUDGED]
     coverage = min(judged, default=0.0)
     verdict = Verdict(outcome, tuple(results), (*mine, *findings), coverage)
-    return Judged(verdict, grown, thermal, explain(outcome, results))
+    return Judged(verdict, evidence, grown, thermal, explain(outcome, results))
 
 
 def overall(results: Sequence[LimitResult]) -> Outcome:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +13,7 @@ from soakd.analysis.growth import FEWEST_BLOCKS, INTERVAL_TAIL
 from soakd.analysis.series import Floats
 from soakd.analysis.shape import find_jumps
 from soakd.analysis.slope import fit_trend
+from soakd.quantities import format_value
 
 SPOKEN = {"hour": 1.0, "request": 1000.0, "token": 1e6}
 """Rates are reported per hour, per 1,000 requests and per million tokens."""
@@ -30,6 +31,32 @@ class WorkSlope:
     low: float
     high: float
     share: float
+
+
+UNITS = {"hour": "hour", "request": "1,000 requests", "token": "million tokens"}
+"""What ``amount`` of ``per`` is called in a sentence."""
+
+DECIDED = 0.9
+"""Share of the evidence from which one unit is said to explain a growth better than the others."""
+
+
+def work_words(slopes: Sequence[WorkSlope], unit: str) -> str:
+    """``126 MiB per 1,000 requests, 6.2 MiB per million tokens; it follows requests rather than time or tokens``.
+    Empty without a count of work."""
+    rates = [
+        f"{format_value(s.slope, unit)} per {UNITS.get(s.per, s.per)}"
+        for s in sorted(slopes, key=lambda s: list(UNITS).index(s.per) if s.per in UNITS else len(UNITS))
+        if s.per != "hour"
+    ]
+    if not rates:
+        return ""
+    names = {"hour": "time", "request": "requests", "token": "tokens"}
+    best, rest = slopes[0], [names.get(s.per, s.per) for s in slopes[1:]]
+    if best.share >= DECIDED:
+        fit = f"it follows {names.get(best.per, best.per)} rather than {' or '.join(rest)}"
+    else:
+        fit = "the load was too steady to tell which of time, requests and tokens it follows"
+    return f"{', '.join(rates)}; {fit}"
 
 
 def growth_by_work(

@@ -16,10 +16,11 @@ from soakd.analysis.evidence import (
     RunEvidence,
     Track,
 )
+from soakd.analysis.given_back import KV_CACHE
 from soakd.analysis.latency import Retention
 from soakd.analysis.limits_growth import WATCHED
 from soakd.analysis.series import Floats
-from soakd.counters import increase
+from soakd.counters import gained, increase
 from soakd.journal.reader import JournalReader
 from soakd.journal.records import SeriesKey
 from soakd.load.histogram import Histogram
@@ -34,6 +35,7 @@ _GAUGES = frozenset(
         "gpu_temperature_celsius",
         "gpu_power_watts",
         "gpu_utilization_ratio",
+        KV_CACHE,
         "server_requests_running",
         "server_requests_waiting",
         "server_process_rss_bytes",
@@ -75,7 +77,43 @@ def gather(
         local=local,
         gpu_note=gpu_note,
         journal_dropped=journal_dropped,
+        idle_before_s=planned.idle_before_s,
+        work=_work(reader, keys, window, intervals),
     )
+
+
+_WORK = (
+    ("request", ("load_requests_completed_total",)),
+    ("token", ("server_generated_tokens_total", "load_output_tokens_total")),
+)
+
+
+def _work(
+    reader: JournalReader, keys: Sequence[SeriesKey], window: Window, intervals: Mapping[str, float]
+) -> tuple[tuple[str, Track], ...]:
+    """Requests and tokens done so far. What the server counts comes first: it has the work of all its clients."""
+    found = []
+    for per, metrics in _WORK:
+        for metric in metrics:
+            mine = [_track(reader, k, window, intervals) for k in keys if k.metric.name == metric]
+            done = _summed([t for t in mine if len(t.y) > 1])
+            if done is not None and done.y[-1] > 0:
+                found.append((per, done))
+                break
+    return tuple(found)
+
+
+def _summed(counters: Sequence[Track]) -> Track | None:
+    """What several counters (one a replica) gained together since their first readings, over their restarts."""
+    if not counters:
+        return None
+    x = np.unique(np.concatenate([t.x for t in counters]))
+    gained_so_far = [np.cumsum(gained(t.y[:-1], t.y[1:], None)) for t in counters]
+    total = sum(
+        np.interp(x, t.x, np.concatenate([[0.0], so_far])) for t, so_far in zip(counters, gained_so_far, strict=True)
+    )
+    first = counters[0]
+    return Track(first.metric, first.unit, (), x, np.asarray(total))
 
 
 def _track(reader: JournalReader, key: SeriesKey, window: Window, intervals: Mapping[str, float]) -> Track:
