@@ -3,7 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from soakd.analysis.causes import Cause, explain_outage
+from soakd.analysis.causes import Cause, explain_outage, explained
+from soakd.analysis.evidence import OutageEvidence
 from soakd.analysis.judge import SeriesQuestion, judge_series
 from soakd.model import Event, Labels, labels
 
@@ -56,3 +57,24 @@ def test_a_leak_is_named_beside_the_cause_and_never_as_it() -> None:
     assert "after server RSS grew" in killed.why
     assert alone.cause is Cause.UNKNOWN
     assert "does not end a server" in alone.why
+
+
+def outage(cause: str = "", planned: bool = False) -> OutageEvidence:
+    return OutageEvidence(AT, AT + 9_000_000_000, None, 12, cause, planned)
+
+
+def test_each_outage_gets_its_cause_and_a_drill_keeps_its_own() -> None:
+    events = [exit_of("external_kill", "the server's process 7 ended: killed by SIGKILL")]
+    killed, drill = explained([outage(), outage("drill 1: systemctl restart vllm", planned=True)], events)
+    assert killed.cause.startswith("killed: something outside killed it: the server's process 7 ended")
+    assert (drill.cause, drill.planned) == ("drill 1: systemctl restart vllm", True)
+    (nothing_known,) = explained([outage()], [])
+    assert nothing_known.cause.startswith("unknown: ")
+
+
+def test_of_a_log_only_the_line_that_tells_is_quoted() -> None:
+    log = "\n".join(["loading"] * 50 + ["torch.OutOfMemoryError: CUDA out of memory"] + ["bye"] * 50)
+    found = explain_outage(AT, [event("server.log_tail", what=log)])
+    assert found.cause is Cause.OUT_OF_MEMORY
+    assert "torch.OutOfMemoryError" in found.why
+    assert "loading" not in found.why
