@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from soakd import __version__, logs
-from soakd.commands import analyze, collect, daemon, journal, preflight, report, rules, run, setup, sweep
+from soakd.commands import analyze, collect, daemon, journal, longcontext, preflight, report, rules, run, setup, sweep
 from soakd.commands.streams import flush_all, settle
 from soakd.commands.terminal import fail, say, tell
 from soakd.errors import SoakdError
@@ -43,7 +43,7 @@ def _options(
     logs.configure(verbose=verbose)
 
 
-for part in (run, report, analyze, collect, preflight, sweep, daemon, journal, setup, rules):
+for part in (run, report, analyze, collect, preflight, sweep, longcontext, daemon, journal, setup, rules):
     part.register(app)
 
 
