@@ -1,9 +1,9 @@
 """How far a load engine's figures are from the truth: TTFT and ITL at P50/P95/P99 against a server that logs its own.
 
 ``python -m bench.load.accuracy [--streams 16,64,256,512] [--seconds 8] [--repeat 1] [--peers]`` runs soakd's engine
-on both transports and, with ``--peers``, guidellm and AIPerf from environments of their own under bench/out. Client
-and server are pinned to different cores; all figures of a row are of one run. A table goes to stdout, JSON to
-bench/out/accuracy.json.
+on both transports, a loop like that of vllm bench serve (own code) and, with ``--peers``, guidellm and AIPerf from
+environments of their own under bench/out. Client and server are pinned to different cores; all figures of a row are of
+one run. A table goes to stdout, JSON to bench/out/accuracy.json.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def main() -> None:
     parser.add_argument("--peers", action="store_true", help="install and run guidellm and AIPerf too")
     options = parser.parse_args()
     cores = pick_cores()
-    clients: list[Client] = [soakd("raw"), soakd("aiohttp")]
+    clients: list[Client] = [soakd("raw"), soakd("aiohttp"), peers.vllm_like]
     if options.peers:
         clients += [peers.guidellm, peers.aiperf]
     print(

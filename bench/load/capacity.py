@@ -77,7 +77,7 @@ def main() -> None:
     parser.add_argument("--peers", action="store_true")
     parser.add_argument("--tries", type=int, default=3, help="runs of a step before it counts as not held")
     options = parser.parse_args()
-    clients: list[Client] = [soakd("raw"), soakd("aiohttp")]
+    clients: list[Client] = [soakd("raw"), soakd("aiohttp"), peers.vllm_like]
     if options.peers:
         clients += [peers.guidellm, peers.aiperf]
     print("| client | streams | rate | TTFT p50 over truth | truth p50 | |\n|---|---|---|---|---|---|", flush=True)

@@ -1,6 +1,7 @@
-"""guidellm and NVIDIA AIPerf, each in an environment of its own under bench/out/venvs, made on first use.
+"""guidellm and NVIDIA AIPerf, each in an environment of its own under bench/out/venvs, made on first use; and a loop
+like that of vllm bench serve, which is own code and needs none.
 
-Both want a Hugging Face tokenizer: a word-level one is made in the same environment, because nothing is downloaded
+The two want a Hugging Face tokenizer: a word-level one is made in the same environment, because nothing is downloaded
 but the packages. What can't be installed or does not run is skipped with its reason.
 """
 
@@ -109,6 +110,26 @@ def aiperf(server: KnownServer, streams: int, seconds: float, core: int) -> Meas
         _number(report.get("request_throughput", {}).get("avg")),
         _number(report.get("effective_concurrency", {}).get("avg")),
         None,
+    )  # fmt: skip
+
+
+def vllm_like(server: KnownServer, streams: int, seconds: float, core: int) -> Measured:
+    """A loop like that of vllm bench serve, in this environment: bench/load/vllm_like.py, which is own code."""
+    command = [
+        *_pinned(core), sys.executable, "-m", "bench.load.vllm_like", "--url", server.url, "--streams", str(streams),
+        "--seconds", str(seconds + 2),
+    ]  # fmt: skip
+    try:
+        done = _run(command, seconds + _MARGIN_S)
+        report = json.loads(done.stdout)
+    except subprocess.TimeoutExpired:
+        raise Unavailable(f"the vllm-bench-like loop did not end in {seconds + _MARGIN_S:.0f} s") from None
+    except ValueError:
+        raise Unavailable(f"the vllm-bench-like loop left no report: {_last(done.stderr)}") from None
+    return Measured(
+        "vllm-bench-like (own)", streams, report["ttft_ms"], report["itl_ms"], report["tokens_per_s"],
+        report["requests_per_s"], report["concurrency"], report["rss_mib"],
+        f"{report['failed']} requests failed" if report["failed"] else "",
     )  # fmt: skip
 
 
