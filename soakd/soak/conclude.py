@@ -28,6 +28,7 @@ from soakd.soak.charts import Span, measured_windows, read_charts, window_values
 from soakd.soak.gather import Window, gather, load_evidence
 from soakd.soak.run_facts import RunFacts
 from soakd.soak.session import Ending, Seen
+from soakd.soak.sharing import strangers
 from soakd.soak.window_store import BLOB as WINDOW
 from soakd.soak.window_store import totals
 
@@ -144,6 +145,7 @@ def count_both(evidence: RunEvidence, done: Done | None, canary_max_tokens: int)
         running_max=sum(running) if running else None,
         waiting_max=sum(waiting) if waiting else None,
         restarted=bool(evidence.event("server.restart") or evidence.load.outages or not evidence.load.complete),
+        strangers=strangers(evidence.events),
     )
 
 

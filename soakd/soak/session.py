@@ -27,6 +27,7 @@ from soakd.soak.prepare import Prepared
 from soakd.soak.run_facts import BLOB as FACTS
 from soakd.soak.run_facts import RunFacts, run_facts
 from soakd.soak.safety import SafetyLimits, SafetyWatch, Stop
+from soakd.soak.sharing import CardSharing
 from soakd.soak.usage import Usage, measure_usage
 from soakd.soak.window_store import BLOB as WINDOW
 from soakd.soak.window_store import encode
@@ -83,6 +84,7 @@ class Soak:
                 safety.error_rate_window,
             )
         )
+        self._sharing = CardSharing(environment.roots.proc, prepared.info.pid)
         where = loaded.config.target.log
         self._log = LogSource(where.file, where.unit, where.container)
         self._tails = 0
@@ -225,6 +227,7 @@ class Soak:
     def _watch(self, items: Sequence[Item]) -> None:
         if self.feed:
             self._end_for(self._safety.step(items), self.feed)
+            self.feed.emit(self._sharing.step(items))
 
     def _end_for(self, stop: Stop | None, feed: Feed) -> None:
         if stop is None or self._stopping.is_set():
