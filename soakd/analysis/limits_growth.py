@@ -180,6 +180,10 @@ def _growth_result(limit: Limit, grown: Growth, evidence: RunEvidence) -> LimitR
         return limit.missing(f"{track.metric} was known for {coverage:.0%} of the run", coverage, named)
     if found.verdict is Leak.NO_LEAK:
         bound = found.slope_high if found.slope_high is not None else found.smallest_detectable
+        if bound is None and found.shape is not Shape.RESTART:
+            return limit.absent(
+                f"{why}; too few to tell how small a growth they would have shown", coverage, named, value
+            )
         if bound is None or min(bound, found.smallest_detectable or bound) <= allowed:
             return limit.judged(True, value or 0.0, why, coverage, named)
     return limit.absent(why, coverage, named, value, needs)

@@ -17,9 +17,11 @@ import aiohttp
 import orjson
 
 from soakd.errors import TargetError
+from soakd.targets.redaction import HIDDEN
 
 MAX_BODY_BYTES = 8 * 2**20
 _EXCERPT = 160
+_SHORTEST_SECRET = 4
 _TLS_HINTS: Mapping[int, tuple[str, str]] = {
     10: ("its certificate has expired", "renew it"),
     18: ("its certificate is self-signed", "give target.ca_file, the certificate itself"),
@@ -78,6 +80,13 @@ class Access:
         parts = urlsplit(self.url)
         return parts.port or (443 if parts.scheme == "https" else 80)
 
+    def without_secrets(self, body: bytes) -> bytes:
+        """What the server says with our own keys taken out: some servers repeat a key that they refuse."""
+        for secret in (self.api_key or "", *self.headers.values()):
+            if len(secret) >= _SHORTEST_SECRET:
+                body = body.replace(secret.encode(), HIDDEN.encode())
+        return body
+
     def all_headers(self) -> dict[str, str]:
         """Headers of a request, the key among them."""
         own = {"Authorization": f"Bearer {self.api_key}"} if self.api_key else {}
@@ -101,9 +110,17 @@ class Access:
         """A session for few requests; the caller closes it. Raises TargetError."""
         context = self.ssl_context()
         connector: aiohttp.BaseConnector = (
-            aiohttp.UnixConnector(path=str(self.socket)) if self.socket else aiohttp.TCPConnector(ssl=context, limit=8)
+            aiohttp.UnixConnector(path=str(self.socket), limit=_CONNECTIONS, keepalive_timeout=_KEEP_S)
+            if self.socket
+            else aiohttp.TCPConnector(ssl=context, limit=_CONNECTIONS, keepalive_timeout=_KEEP_S)
         )
         return aiohttp.ClientSession(connector=connector, headers=self.all_headers(), auto_decompress=True)
+
+
+_CONNECTIONS = 2
+_KEEP_S = 3.0
+"""llama.cpp has a thread a connection and few of them; it holds each for 5 s after its last request, and closes it then
+under a request that comes at that moment. What only asks about a server must not take its threads from its users."""
 
 
 def _split(url: str) -> SplitResult:
@@ -163,7 +180,7 @@ async def ask(
         async with session.request(
             "POST" if data else "GET", url, data=data, headers=headers, timeout=timeout, allow_redirects=False
         ) as response:
-            content = await _bounded(response)
+            content = access.without_secrets(await _bounded(response))
             return Answer(path, response.status, response.content_type, content)
     except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
         raise _explained(error, access, path, timeout_s) from None

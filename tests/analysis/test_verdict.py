@@ -62,6 +62,14 @@ def test_a_short_run_does_not_judge_a_default_leak_limit_and_says_what_it_needs(
     assert asked.verdict.outcome is OPEN
 
 
+@pytest.mark.parametrize(("user_set", "outcome"), [(True, OPEN), (False, SKIPPED)])
+def test_four_flat_readings_do_not_prove_that_nothing_leaks(user_set: bool, outcome: Outcome) -> None:
+    memory = track("server_process_anon_swap_bytes", [GIB] * 4, labels=(("role", "total"),), every_s=1.0)
+    wanted = limit("host_memory_leak_max", 64 * 2**20, "bytes/h", user_set=user_set)
+    (found,) = judge_run([wanted], a_run(tracks=(memory,), duration_s=5.0), Caps()).verdict.limits
+    assert found.outcome is outcome
+
+
 def test_growth_inside_a_declared_cap_is_inconclusive() -> None:
     seconds = np.arange(0, 7200, 5.0)
     memory = track("server_process_anon_swap_bytes", 1 * GIB + seconds * 2e5, labels=(("role", "total"),))

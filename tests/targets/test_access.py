@@ -96,6 +96,15 @@ def test_a_key_with_a_line_break_is_refused_and_no_key_is_shown() -> None:
     assert "sk-123" not in repr(Access.to("http://h", api_key="sk-123", headers={"X": "sk-123"}))
 
 
+async def test_a_key_that_the_server_repeats_is_taken_out() -> None:
+    body = b'{"error": {"message": "Incorrect API key provided: s3same-street"}}'
+    async with serving(body=body) as port:
+        access = Access.to(f"http://127.0.0.1:{port}", api_key="s3same-street")
+        async with access.session() as session:
+            answer = await ask(session, access, "/v1/models")
+    assert answer.complaint() == "Incorrect API key provided: [hidden]"
+
+
 async def test_the_key_is_sent() -> None:
     async with serving(b'{"a": 1}') as port:
         access = Access.to(f"http://127.0.0.1:{port}", api_key="k1")
