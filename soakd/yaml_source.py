@@ -52,7 +52,7 @@ class Source:
         self, loc: Sequence[str | int], message: str, kind: str, value: object, prefix: Sequence[str | int]
     ) -> Problem:
         path = (*prefix, *loc)
-        while path and path not in self.lines and len(path) > len(prefix) + 1 and kind != "missing":
+        while path and path not in self.lines and len(path) > len(prefix) + 1 and kind not in _EXACT:
             path = path[:-1]  # pydantic appends union branches and validator names that are not keys
         if kind == "extra_forbidden":
             return self.problem(path, "unknown key", "see `soakd init` for every key there is")
@@ -60,6 +60,10 @@ class Source:
             return self.problem(path, "missing", "it has no default")
         shown = "a value" if _secret(path) or isinstance(value, dict | list) else repr(value)
         return self.problem(path, f"found {shown}", message.removeprefix("Value error, "))
+
+
+_EXACT = ("missing", "extra_forbidden")
+"""Faults of a key that stands in no line: left out, or given on the command line."""
 
 
 def dotted(path: Sequence[str | int]) -> str:

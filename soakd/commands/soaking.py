@@ -121,6 +121,7 @@ async def _with_progress(run: Soak, environment: Environment) -> tuple[RunFacts,
     console = Console(stderr=True)
     with open_progress(console, every_s=60.0 * environment.clock.speed) as view:
         live = LiveView("", simulated=environment.simulated, gpus=environment.cards, gpu_note=environment.gpu_note)
+        run.on_start(lambda facts: live.begins(facts.run_id))
         run.on_tick(lambda tick, feed: view.show(live.snapshot(tick, feed)))
         return await run.run()
 

@@ -197,6 +197,7 @@ class SoakDesk:
         run.on_batch(self._watch.feed.relay)
         await self._watch.pause()
         telling = Teller(tell)
+        run.on_start(lambda facts: live.begins(facts.run_id))
         live = LiveView("", simulated=environment.simulated, gpus=environment.cards, gpu_note=environment.gpu_note)
 
         def show(progress: Progress) -> None:

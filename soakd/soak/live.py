@@ -22,6 +22,9 @@ class LiveView:
         self._gpu_note = gpu_note
         self._before: Tick | None = None
 
+    def begins(self, run_id: str) -> None:
+        self._run_id = run_id
+
     def snapshot(self, tick: Tick, feed: Feed) -> Progress:
         progress = Progress(
             run_id=self._run_id,
