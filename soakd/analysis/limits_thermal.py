@@ -74,9 +74,9 @@ def _throttled(track: Track, evidence: RunEvidence) -> tuple[tuple[str, float], 
     return tuple(sorted((dict(g.labels).get("reason", ""), float(g.increase or 0.0)) for g in gains))
 
 
-def thermal_findings(evidence: RunEvidence, thermal: Sequence[tuple[Track, ThermalJudgement]]) -> tuple[Finding, ...]:
+def thermal_findings(heat: Sequence[CardHeat], at_ns: int) -> tuple[Finding, ...]:
     """What no limit is on and a person would want to know. Changes no outcome."""
-    return tuple(f for card in card_heat(evidence, thermal) for f in _of_card(card, evidence.end_ns))
+    return tuple(f for card in heat for f in _of_card(card, at_ns))
 
 
 def _of_card(card: CardHeat, at_ns: int) -> Iterator[Finding]:

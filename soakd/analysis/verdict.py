@@ -6,13 +6,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from soakd.analysis.causes import explained
-from soakd.analysis.evidence import RunEvidence, Track
+from soakd.analysis.evidence import RunEvidence
 from soakd.analysis.given_back import kept_findings
 from soakd.analysis.limits import LOAD_JUDGES, Limit
 from soakd.analysis.limits_growth import Caps, Growth, growth_results, judge_growth, unlimited_growth
 from soakd.analysis.limits_hardware import HARDWARE_JUDGES
-from soakd.analysis.limits_thermal import DRIFT_THAT_COUNTS, drift_results, judge_drift, thermal_findings
-from soakd.analysis.thermal import ThermalJudgement
+from soakd.analysis.limits_thermal import (
+    DRIFT_THAT_COUNTS,
+    CardHeat,
+    card_heat,
+    drift_results,
+    judge_drift,
+    thermal_findings,
+)
 from soakd.model import Finding, LimitResult, Outcome, Severity, Verdict
 
 _JUDGES = {**LOAD_JUDGES, **HARDWARE_JUDGES}
@@ -33,7 +39,7 @@ class Judged:
     verdict: Verdict
     evidence: RunEvidence
     growth: tuple[Growth, ...]
-    thermal: tuple[tuple[Track, ThermalJudgement], ...]
+    heat: tuple[CardHeat, ...]
     why: str
 
 
@@ -50,6 +56,7 @@ def judge_run(
     evidence = replace(evidence, load=replace(evidence.load, outages=outages))
     drift = named.get("thermal_drift_max")
     thermal = judge_drift(drift.value if drift else DRIFT_THAT_COUNTS, evidence)
+    heat = card_heat(evidence, thermal)
     results = [r for limit in limits if limit.name in _JUDGES for r in _JUDGES[limit.name](limit, evidence)]
     results.extend(growth_results(named, grown, evidence))
     if drift:
@@ -61,12 +68,12 @@ def judge_run(
         *(_finding(r, evidence.end_ns) for r in results if r.outcome in _SEVERITY),
         *unlimited_growth(named, grown, evidence.end_ns),
         *kept_findings(evidence),
-        *thermal_findings(evidence, thermal),
+        *thermal_findings(heat, evidence.end_ns),
     )
     judged = [r.coverage for r in results if r.outcome is not Outcome.NOT_JUDGED]
     coverage = min(judged, default=0.0)
     verdict = Verdict(outcome, tuple(results), (*mine, *findings), coverage)
-    return Judged(verdict, evidence, grown, thermal, explain(outcome, results))
+    return Judged(verdict, evidence, grown, heat, explain(outcome, results))
 
 
 def overall(results: Sequence[LimitResult]) -> Outcome:

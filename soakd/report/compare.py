@@ -100,7 +100,7 @@ def subject_of(report: Report) -> Subject:
     """A run as one side; its measures are those stored in the report; what it lacks has no interval."""
     load = report.load
     cards = sorted(
-        f"{g.name}{f' {g.memory_total_bytes / 2**30:.0f} GiB' if g.memory_total_bytes else ''}" for g in report.gpus
+        f"{g.name}{f' {g.memory_total_bytes / 2**30:.0f} GiB' if g.memory_total_bytes else ''}" for g in report.cards
     )
     hardware = ", ".join(f"{cards.count(name)} x {name}" for name in dict.fromkeys(cards))
     host = f"{report.host.cpu}, {report.host.cores} cores" if report.host and report.host.cpu else ""

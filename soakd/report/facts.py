@@ -58,6 +58,30 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
+class Thermal:
+    """How a card's temperature answered to its power, in the measured part. None is unknown; ``why`` explains.
+
+    ``resistance_celsius_per_watt`` has a 99 % interval, the drift (a rise that power does not explain) and the distance
+    from the median of the other cards one of 98 %. ``oscillation_celsius`` is half of what 98 % of the readings span.
+    """
+
+    resistance_celsius_per_watt: float | None = None
+    resistance_low: float | None = None
+    resistance_high: float | None = None
+    drift_celsius_per_hour: float | None = None
+    drift_low: float | None = None
+    drift_high: float | None = None
+    smallest_detectable_drift: float | None = None
+    oscillation_celsius: float | None = None
+    oscillation_period_s: float | None = None
+    above_siblings_celsius: float | None = None
+    above_siblings_low: float | None = None
+    above_siblings_high: float | None = None
+    siblings: int = 0
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Gpu:
     """A card by its identity, whether the target used it, and what was seen of it.
 
@@ -90,6 +114,7 @@ class Gpu:
     link: str = ""
     """Under load, as ``gen4 x16``; an idle link trains down and says nothing."""
     driver: str = ""
+    thermal: Thermal | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +188,9 @@ class SelfCheck:
     telemetry_cpu_share: float | None = None
     rss_start_bytes: int | None = None
     rss_end_bytes: int | None = None
+    workers: int | None = None
+    """Load processes; their largest peak of memory is ``worker_rss_peak_bytes``."""
+    worker_rss_peak_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +201,21 @@ class SafetyStop:
     t_s: float | None
     rule: str
     why: str
+
+
+@dataclass(frozen=True, slots=True)
+class WorkRate:
+    """Growth per ``amount`` of ``per`` (1 ``hour``, 1,000 ``request``, 1,000,000 ``token``) with a 98 % interval.
+
+    ``share`` (0 to 1) is how much of the evidence is for this unit; near-equal shares: too steady a load to tell.
+    """
+
+    per: str
+    amount: float
+    slope: float | None
+    low: float | None
+    high: float | None
+    share: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +238,16 @@ class SeriesVerdict:
     used_points: int = 0
     exhausted_in_s: float | None = None
     """Time until the memory is full at the slope found."""
+    headroom: float | None = None
+    """What is left of what fills up, in ``unit``."""
+    cap_reached_in_s: float | None = None
+    """Time until growth inside a declared cap reaches it."""
+    slope_now: float | None = None
+    """Over the last half of what was judged."""
+    by_work: tuple[WorkRate, ...] = ()
+    """The unit that explains the growth best comes first."""
+    detected_at_s: float | None = None
+    """When a look during the run had confirmed a leak; None: none had."""
 
 
 @dataclass(frozen=True, slots=True)

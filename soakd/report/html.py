@@ -83,8 +83,8 @@ class Peaks:
 
 
 def _peaks(report: Report) -> Peaks:
-    memory = [g.memory_used_bytes.high for g in report.gpus]
-    return Peaks(_highest(memory), _highest([g.temperature_celsius.high for g in report.gpus]))
+    memory = [g.memory_used_bytes.high for g in report.cards]
+    return Peaks(_highest(memory), _highest([g.temperature_celsius.high for g in report.cards]))
 
 
 def _highest(values: list[float | None]) -> float | None:

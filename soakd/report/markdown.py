@@ -65,7 +65,7 @@ class _Writer:
         model = (
             target.model.rstrip("/").rsplit("/", 1)[-1] if target.model.startswith(("/", "~", ".")) else target.model
         )
-        cards = sorted(g.name for g in report.gpus)
+        cards = sorted(g.name for g in report.cards)
         gpus = ", ".join(f"{cards.count(name)} x {self.say(name, 80)}" for name in dict.fromkeys(cards))
         wanted = f" of {say_duration(report.wanted_duration_s)}" if report.wanted_duration_s is not None else ""
         cut = f" (interrupted: {self.say(report.interrupted_by, 60) or UNKNOWN})" if report.interrupted else ""

@@ -89,15 +89,26 @@ def measures_of(report: Report, windows: Mapping[str, Sequence[float | None]]) -
 def _gpus(report: Report, windows: Mapping[str, Sequence[float | None]]) -> Iterable[Measure]:
     if not report.gpus:
         return
-    heat = [g.temperature_celsius.mean for g in report.gpus]
+    heat = [g.temperature_celsius.mean for g in report.cards]
     yield windowed("gpu_temperature", "celsius", _highest(heat), windows.get("gpu_temperature", ()), "lower")
-    use = [g.utilisation_ratio.mean for g in report.gpus]
+    use = [g.utilisation_ratio.mean for g in report.cards]
     yield windowed("gpu_utilisation", "ratio", _mean(use), windows.get("gpu_utilisation", ()), "neither")
-    peaks = [g.memory_used_bytes.high for g in report.gpus]
+    peaks = [g.memory_used_bytes.high for g in report.cards]
     yield windowed("vram_peak", "bytes", _highest(peaks), windows.get("vram_peak", ()))
-    yield single("gpu_throttled", "seconds", _highest([g.throttled_s for g in report.gpus]))
-    ecc = [g.ecc_uncorrected_increase for g in report.gpus]
+    yield from _resistance(report)
+    yield single("gpu_throttled", "seconds", _highest([g.throttled_s for g in report.cards]))
+    ecc = [g.ecc_uncorrected_increase for g in report.cards]
     yield counted("ecc_uncorrected", None if None in ecc else float(sum(e or 0 for e in ecc)))
+
+
+def _resistance(report: Report) -> Iterable[Measure]:
+    """Of the card that sheds its heat worst: what a new paste, a dusty filter or another slot changes."""
+    known = [g.thermal for g in report.cards if g.thermal and g.thermal.resistance_celsius_per_watt is not None]
+    if not known or len(known) < len(report.cards):
+        return
+    worst = max(known, key=lambda t: t.resistance_celsius_per_watt or 0.0)
+    yield Measure("thermal_resistance", "celsius/watt", worst.resistance_celsius_per_watt, worst.resistance_low,
+                  worst.resistance_high, "lower", "temperature against power, jackknife, 99%", 1)  # fmt: skip
 
 
 def _growth(report: Report) -> Iterable[Measure]:
@@ -111,17 +122,18 @@ def _growth(report: Report) -> Iterable[Measure]:
         if held is None or (s.slope is not None and (held.value is None or s.slope > held.value)):
             worst[(s.metric, unit)] = measure
     yield from worst.values()
-    yield from _vram_share(report, worst)
+    yield from _vram_share(report)
 
 
-def _vram_share(report: Report, worst: Mapping[tuple[str, str], Measure]) -> Iterable[Measure]:
-    """The growth of VRAM in % of the card per hour, as published figures put it; of the smallest card."""
-    growth = worst.get(("gpu_memory_used_bytes", "bytes/hour"))
-    totals = [g.memory_total_bytes for g in report.gpus if g.memory_total_bytes]
-    if growth and growth.value is not None and totals:
-        low, high = (None if v is None else 100 * v / min(totals) for v in (growth.low, growth.high))
-        share = 100 * growth.value / min(totals)
-        yield Measure("vram_leak", "percent/hour", share, low, high, "lower", growth.method, growth.points)
+def _vram_share(report: Report) -> Iterable[Measure]:
+    """The growth of VRAM in % of the card (or the MIG instance) per hour, as published figures put it; the fastest."""
+    shares = [s for s in report.series[:500] if s.metric == "gpu_memory_used_bytes" and s.percent_per_hour is not None]
+    fastest = max(shares, key=lambda s: s.percent_per_hour or 0.0, default=None)
+    if fastest is not None and fastest.percent_per_hour is not None:
+        share = fastest.percent_per_hour
+        scale = share / fastest.slope if fastest.slope else None
+        low, high = (v * scale if v is not None and scale else None for v in (fastest.slope_low, fastest.slope_high))
+        yield Measure("vram_leak", "percent/hour", share, low, high, "lower", "slope test", fastest.used_points)
 
 
 def _incidents(report: Report) -> Iterable[Measure]:

@@ -185,6 +185,11 @@ class Report:
     config: Mapping[str, JsonValue] = field(default_factory=dict)
     """The configuration that ran, with secrets already taken out by who filled it."""
 
+    @property
+    def cards(self) -> tuple[Gpu, ...]:
+        """Whole cards: a MIG instance is part of one, has no temperature of its own and must not count beside it."""
+        return tuple(g for g in self.gpus if not g.mig) or self.gpus
+
 
 def _since(at_ns: int, start_ns: int) -> float:
     return round((at_ns - start_ns) / 1e9, 3)

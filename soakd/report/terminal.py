@@ -103,8 +103,8 @@ def _verdict(report: Report) -> RenderableType:
 def _figures(report: Report) -> RenderableType:
     load, target = report.load, report.target
     asked = load.rate_asked_per_s
-    heat = [g.temperature_celsius.high for g in report.gpus]
-    vram = [g.memory_used_bytes.high for g in report.gpus]
+    heat = [g.temperature_celsius.high for g in report.cards]
+    vram = [g.memory_used_bytes.high for g in report.cards]
     rows = [
         (
             "target",
@@ -135,7 +135,7 @@ def _figures(report: Report) -> RenderableType:
         ),
         (
             "GPU",
-            f"{len(report.gpus)}, VRAM peak {_peak(vram, 'bytes')}, hottest {_peak(heat, 'celsius')}"
+            f"{len(report.cards)}, VRAM peak {_peak(vram, 'bytes')}, hottest {_peak(heat, 'celsius')}"
             if report.gpus
             else clean(report.gpu_note or "no GPU found", 120),
         ),

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from soakd.analysis.evidence import RunEvidence, Track
+from soakd.analysis.limits_thermal import CardHeat
 from soakd.journal.reader import JournalReader
 from soakd.model import GpuIdentity, State, labels
+from soakd.quantities import format_duration
 from soakd.report import facts
 from soakd.soak.gather import Window
 from soakd.soak.run_facts import RunFacts
 
 
-def cards(evidence: RunEvidence, run: RunFacts) -> tuple[facts.Gpu, ...]:
+def cards(evidence: RunEvidence, run: RunFacts, heat: Sequence[CardHeat]) -> tuple[facts.Gpu, ...]:
     """Every card that was there at the start, with what was seen of it."""
-    return tuple(_card(gpu, evidence, run) for gpu in run.gpus)
+    warmth = {dict(h.track.labels).get("gpu"): h for h in heat}
+    return tuple(_card(gpu, evidence, run, warmth.get(gpu.mig or gpu.uuid)) for gpu in run.gpus)
 
 
-def _card(gpu: GpuIdentity, evidence: RunEvidence, run: RunFacts) -> facts.Gpu:
+def _card(gpu: GpuIdentity, evidence: RunEvidence, run: RunFacts, heat: CardHeat | None) -> facts.Gpu:
     mine = [t for t in evidence.tracks if dict(t.labels).get("gpu") == (gpu.mig or gpu.uuid)]
     total = _span(mine, "gpu_memory_total_bytes").high
     xids = tuple(
@@ -44,6 +49,7 @@ def _card(gpu: GpuIdentity, evidence: RunEvidence, run: RunFacts) -> facts.Gpu:
         power_watts=_span(mine, "gpu_power_watts", reading="usage"),
         utilisation_ratio=_span(mine, "gpu_utilization_ratio", engine="gpu"),
         throttled_s=_gain(evidence, gpu, "gpu_throttle_seconds_total", reason="hw_thermal"),
+        throttle_reasons=tuple(f"{name} {format_duration(s)}" for name, s in heat.throttled) if heat else (),
         ecc_corrected_increase=_count(evidence, gpu, "gpu_ecc_errors_total", counter="aggregate", error="corrected"),
         ecc_uncorrected_increase=_count(
             evidence, gpu, "gpu_ecc_errors_total", counter="aggregate", error="uncorrected"
@@ -51,6 +57,32 @@ def _card(gpu: GpuIdentity, evidence: RunEvidence, run: RunFacts) -> facts.Gpu:
         aer_correctable_increase=_count(evidence, gpu, "pcie_aer_severity_errors_total", severity="correctable"),
         aer_fatal_increase=_count(evidence, gpu, "pcie_aer_severity_errors_total", severity="fatal"),
         xids=xids,
+        thermal=thermal(heat) if heat else None,
+    )
+
+
+def thermal(heat: CardHeat) -> facts.Thermal:
+    found, above = heat.judged, heat.above
+    figures = facts.Thermal(
+        oscillation_celsius=heat.swing.amplitude if math.isfinite(heat.swing.amplitude) else None,
+        oscillation_period_s=heat.swing.period,
+        above_siblings_celsius=above.difference if above else None,
+        above_siblings_low=above.low if above else None,
+        above_siblings_high=above.high if above else None,
+        siblings=above.cards - 1 if above else 0,
+    )
+    if found is None:
+        return replace(figures, why="power was not measured beside it")
+    return replace(
+        figures,
+        resistance_celsius_per_watt=found.resistance,
+        resistance_low=found.resistance_low,
+        resistance_high=found.resistance_high,
+        drift_celsius_per_hour=found.slope,
+        drift_low=found.slope_low,
+        drift_high=found.slope_high,
+        smallest_detectable_drift=found.smallest_detectable,
+        why=found.why,
     )
 
 

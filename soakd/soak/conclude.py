@@ -73,7 +73,7 @@ def conclude(facts: RunFacts, seen: Seen, reader: JournalReader, journal_facts: 
     extra = (*agreement.results(checks), *ending_results(facts, seen))
     judged = judge_run(facts.limits, evidence, facts.caps, extra, findings)
     inputs = reporting.Inputs(
-        facts, seen, judged.evidence, judged, checks, cards.cards(evidence, facts),
+        facts, seen, judged.evidence, judged, checks, cards.cards(evidence, facts, judged.heat),
         cards.coverage(reader, window), ratios.lines(counters), journal_facts,
     )  # fmt: skip
     report = reporting.build_report(inputs)

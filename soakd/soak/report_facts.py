@@ -141,13 +141,16 @@ def self_check(seen: Seen) -> facts.SelfCheck:
         check.cpu_share,
         check.coalesced_share,
         telemetry,
-        *rss,
+        rss_start_bytes=rss[0],
+        rss_end_bytes=rss[1],
+        workers=done.workers or None,
+        worker_rss_peak_bytes=done.worker_rss_bytes,
     )
 
 
-def series_of(grown: Growth) -> facts.SeriesVerdict:
+def series_of(grown: Growth, detected_at_s: float | None = None) -> facts.SeriesVerdict:
+    """``detected_at_s`` is when a look during the run had found the leak."""
     found = grown.judgement
-    exhausted = found.time_to_exhaustion
     return facts.SeriesVerdict(
         grown.track.metric,
         dict(grown.track.labels),
@@ -163,8 +166,17 @@ def series_of(grown: Growth) -> facts.SeriesVerdict:
         found.why,
         found.points,
         found.used_points,
-        exhausted * 3600 if exhausted is not None and found.per == "hour" else None,
+        _seconds(found.time_to_exhaustion, found.per),
+        found.headroom,
+        _seconds(found.time_to_cap, found.per),
+        found.slope_now,
+        tuple(facts.WorkRate(w.per, w.amount, w.slope, w.low, w.high, w.share) for w in grown.work),
+        detected_at_s,
     )
+
+
+def _seconds(hours: float | None, per: str) -> float | None:
+    return hours * 3600 if hours is not None and per == "hour" else None
 
 
 def clock_steps(events: Sequence[Event], start_ns: int) -> tuple[facts.ClockStep, ...]:

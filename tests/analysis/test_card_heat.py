@@ -7,7 +7,7 @@ from soakd.analysis.evidence import RunEvidence, Track
 from soakd.analysis.limits_thermal import DRIFT_THAT_COUNTS, card_heat, judge_drift, thermal_findings
 from soakd.analysis.series import Floats
 from soakd.analysis.thermal import lagged
-from soakd.model import Labels, Severity
+from soakd.model import Finding, Labels, Severity
 from tests.support.evidence_of_runs import a_run, gain, track
 
 SECONDS = np.arange(0.0, 7200.0, 5.0)
@@ -34,6 +34,10 @@ def run_of(*cards: tuple[Track, Track]) -> RunEvidence:
     return a_run(tracks=tuple(t for pair in cards for t in pair))
 
 
+def findings_of(run: RunEvidence) -> tuple[Finding, ...]:
+    return thermal_findings(card_heat(run, ()), run.end_ns)
+
+
 def test_resistance_is_found_with_an_interval() -> None:
     ((_, found),) = judge_drift(DRIFT_THAT_COUNTS, run_of(card(1)))
     assert found.resistance == pytest.approx(0.15, rel=0.05)
@@ -49,7 +53,7 @@ def test_a_card_is_held_against_its_siblings() -> None:
     warm = heat["GPU-3"].above
     assert warm is not None
     assert warm.difference == pytest.approx(8.0, abs=0.2)
-    (finding,) = [f for f in thermal_findings(run, ()) if f.source == "thermal.siblings"]
+    (finding,) = [f for f in findings_of(run) if f.source == "thermal.siblings"]
     assert dict(finding.labels)["gpu"] == "GPU-3"
     assert finding.severity is Severity.WARNING
 
@@ -61,11 +65,11 @@ def test_a_single_card_has_no_siblings() -> None:
 
 def test_a_swing_is_told_with_its_period() -> None:
     swinging = card(1, resistance=0.0, extra=5.0 * np.sin(2 * np.pi * SECONDS / 240))
-    (finding,) = thermal_findings(run_of(swinging), ())
+    (finding,) = findings_of(run_of(swinging))
     assert finding.source == "thermal.oscillation"
     assert finding.value == pytest.approx(5.0, abs=0.7)
     assert "every 4m" in finding.title
-    assert thermal_findings(run_of(card(1, resistance=0.0)), ()) == ()
+    assert findings_of(run_of(card(1, resistance=0.0))) == ()
 
 
 def test_only_heat_is_told_of_what_kept_the_clocks_down() -> None:
@@ -79,5 +83,5 @@ def test_only_heat_is_told_of_what_kept_the_clocks_down() -> None:
     run = a_run(tracks=pair, gains=tuple(counters))
     (heat,) = card_heat(run, ())
     assert heat.throttled == (("hw_thermal", 31.0), ("sw_power_cap", 5000.0))
-    (finding,) = [f for f in thermal_findings(run, ()) if f.source == "thermal.throttle"]
+    (finding,) = [f for f in findings_of(run) if f.source == "thermal.throttle"]
     assert finding.value == pytest.approx(31.0)
