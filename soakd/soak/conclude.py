@@ -30,7 +30,7 @@ from soakd.soak.run_facts import RunFacts
 from soakd.soak.session import Ending, Seen
 from soakd.soak.sharing import strangers
 from soakd.soak.window_store import BLOB as WINDOW
-from soakd.soak.window_store import totals
+from soakd.soak.window_store import TAIL, tail_of, totals, with_tail
 
 _COUNTERS = (
     "gpu_ecc_errors_total",
@@ -189,7 +189,15 @@ def write_report(report: Report, charts: Charts, data_dir: Path) -> Path:
 
 
 def finish(journal: Journal, seen: Seen, report: Report) -> None:
-    """Put the end of the run and its report into the journal."""
+    """Put the end of the run, its findings and its report into the journal."""
+    journal.add(
+        [
+            Finding(f.source, f.severity, f.title, f.detail, seen.ended_ns, tuple(sorted(f.labels.items())), f.metric,
+                    f.value, f.unit)
+            for f in report.findings
+        ],
+        report.run_id,
+    )  # fmt: skip
     state = RunState.INTERRUPTED if report.interrupted else RunState.FINISHED
     journal.finish_run(report.run_id, state, report.outcome, seen.ended_ns, to_json_bytes(report))
 
@@ -212,6 +220,8 @@ def seen_of(reader: JournalReader, run: RunRecord) -> Seen:
     """What can still be told of a run that was killed, from what it left in the journal."""
     why = "soakd was killed; these are the totals of the windows that were kept"
     done, last_ns = totals(reader.blobs(WINDOW, run.id), why)
+    tail = tail_of(reader.kept(TAIL), run.id)
+    done, last_ns = with_tail(done, tail), max(last_ns, tail.at_ns if tail else 0)
     if done:
         done = replace(done, outages=outages_of(reader.events(run_id=run.id, kind="load")))
     ended = last_ns or run.ended_ns or run.started_ns
