@@ -67,7 +67,7 @@ class Reading:
     @property
     def failed(self) -> bool:
         """Nothing was read. Where all that was read is that a permission is missing, the collector did its work."""
-        return self.status in ("timeout", "error") and not self.items
+        return self.status == "timeout" or (self.status == "error" and not self.items)
 
     @property
     def samples(self) -> tuple[Sample, ...]:
@@ -147,13 +147,17 @@ class Runner:
         if self._watch:
             self._watch.cancel()
         if self._scheduler.running:
-            self._scheduler.shutdown(wait=False)
+            # its shutdown would cancel what runs, and what is just about to start
+            self._scheduler.pause()
+            await asyncio.sleep(0)
         running = [c.task for c in self._counts.values() if c.task and not c.task.done()]
         if running:
             _, late = await asyncio.wait(running, timeout=_STOP_WITHIN_S)
             for task in late:
                 task.cancel()
             await asyncio.gather(*late, return_exceptions=True)
+        if self._scheduler.running:
+            self._scheduler.shutdown(wait=False)
         if last_reading:
             await self.read_all()
         await asyncio.gather(*(j.collector.close() for j in self._jobs.values()), return_exceptions=True)

@@ -153,3 +153,35 @@ async def test_stopping_ends_what_hangs_and_closes_every_collector() -> None:
         await runner.stop()
     assert isinstance(hanging.collector, Canned)
     assert hanging.collector.closed
+
+
+async def test_stopping_lets_a_reading_under_way_end() -> None:
+    emitted: list[Item] = []
+    going_on = asyncio.Event()
+
+    class Slow:
+        async def collect(self) -> Sequence[Item]:
+            await going_on.wait()
+            return [known(7.0)]
+
+        async def close(self) -> None:
+            return
+
+    runner = Runner([Job("slow", Slow(), 60.0, 5.0)], HandClock(), emitted.extend)
+    runner.start()
+    for _ in range(5):
+        await asyncio.sleep(0)
+    stopping = asyncio.create_task(runner.stop())
+    await asyncio.sleep(0)
+    going_on.set()
+    await stopping
+    assert [s.value for s in emitted if isinstance(s, Sample) and s.metric is GAUGE] == [7.0]
+
+
+async def test_a_missing_permission_is_a_state_of_its_own_and_no_failure() -> None:
+    emitted: list[Item] = []
+    runner = Runner([job([[unknown(State.NO_PERMISSION, "needs CAP_SYSLOG")]])], HandClock(), emitted.extend)
+    await runner.read_all()
+    own = {s.metric: s.value for s in emitted if isinstance(s, Sample)}
+    assert (own[UP], own[FAILURES]) == (dict(UP.codes)["no_permission"], 0)
+    assert [e.kind for e in emitted if isinstance(e, Event)] == ["collector.failed"]
