@@ -10,6 +10,7 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.panel import Panel
 from rich.progress_bar import ProgressBar
+from rich.table import Table
 from rich.text import Text
 
 from soakd.model import Severity
@@ -158,7 +159,10 @@ def progress_panel(progress: Progress) -> RenderableType:
         head.append(f"  target down for {say_duration(progress.target_down_s)}", "bold red")
     rows: list[RenderableType] = [head]
     if progress.total_s:
-        rows.append(ProgressBar(total=progress.total_s, completed=min(progress.elapsed_s, progress.total_s)))
+        # a bar alone ends without a line end, and what follows would be drawn over its right half
+        bar = Table.grid(expand=True)
+        bar.add_row(ProgressBar(total=progress.total_s, completed=min(progress.elapsed_s, progress.total_s)))
+        rows.append(bar)
     rows.append(
         Columns([Text.assemble((f"{name} ", "dim"), value) for name, value in _figures(progress)], padding=(0, 3))
     )
@@ -166,7 +170,7 @@ def progress_panel(progress: Progress) -> RenderableType:
         rows.append(Text(f"{finding.severity.value}: {clean(finding.title, 160)}", _STYLES[finding.severity]))
     if len(progress.findings) > MAX_FINDINGS:
         rows.append(Text(f"… {len(progress.findings) - MAX_FINDINGS} more findings", "dim"))
-    return Panel(Group(*rows), title=Text(f"soakd {clean(progress.run_id, 40)}"), title_align="left")
+    return Panel(Group(*rows), title=Text(f"soakd {clean(progress.run_id, 40)}".rstrip()), title_align="left")
 
 
 def _total(progress: Progress) -> str:

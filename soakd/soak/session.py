@@ -30,7 +30,7 @@ from soakd.soak.safety import SafetyLimits, SafetyWatch, Stop
 from soakd.soak.sharing import CardSharing
 from soakd.soak.usage import Usage, measure_usage
 from soakd.soak.window_store import BLOB as WINDOW
-from soakd.soak.window_store import encode
+from soakd.soak.window_store import TAIL, Tail, encode
 from soakd.targets.server_log import LogSource, tail
 
 _STOP_GRACE_S = 2.0
@@ -188,6 +188,7 @@ class Soak:
         done: Done | None = None
         async for message in self._driver.messages():
             if isinstance(message, Tick):
+                self._journal.keep(TAIL, Tail.of(run_id, message).to_json())
                 self._on_tick(message, feed)
             elif isinstance(message, Window):
                 self._on_window(message, run_id, feed)

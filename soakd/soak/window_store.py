@@ -6,9 +6,9 @@ The load process's own totals are exact; these are for a run that ended without 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from pydantic import Base64Bytes, TypeAdapter
+from pydantic import Base64Bytes, TypeAdapter, ValidationError
 
 from soakd.journal.records import Blob
 from soakd.load.histogram import Histogram
@@ -19,6 +19,7 @@ from soakd.load.messages import (
     ReplicaCounts,
     SelfCheck,
     StageTotals,
+    Tick,
     Window,
     merge_counts,
     merge_replicas,
@@ -26,6 +27,7 @@ from soakd.load.messages import (
 from soakd.load.reports import pack_histograms, unpack_histograms
 
 BLOB = "load.window"
+TAIL = "load.tail"
 _NOTHING = SelfCheck(None, None, None, None, None, None, None)
 
 
@@ -73,6 +75,67 @@ def encode(window: Window) -> bytes:
         window.concurrency, window.concurrency_asked, tuple(map(StoredReplica.of, window.replicas)),
     )  # fmt: skip
     return _ADAPTER.dump_json(stored)
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """The counts of a run as of its last second: what has ended since its last window is known from these alone."""
+
+    run_id: str
+    at_ns: int
+    stage: str
+    measured: bool
+    offered: int
+    started: int
+    completed: int
+    failed: int
+    dropped: int
+
+    @classmethod
+    def of(cls, run_id: str, tick: Tick) -> Tail:
+        return cls(run_id, tick.at_ns, tick.stage, tick.measured, tick.offered, tick.started, tick.completed,
+                   tick.failed, tick.dropped)  # fmt: skip
+
+    def to_json(self) -> bytes:
+        return _TAIL.dump_json(self)
+
+
+_TAIL: TypeAdapter[Tail] = TypeAdapter(Tail)
+
+
+def tail_of(kept: bytes | None, run_id: str) -> Tail | None:
+    """The tail that was last kept, if it is of this run."""
+    if kept is None:
+        return None
+    try:
+        tail = _TAIL.validate_json(kept)
+    except ValidationError:
+        return None
+    return tail if tail.run_id == run_id else None
+
+
+def with_tail(done: Done | None, tail: Tail | None) -> Done | None:
+    """The totals with what ended after the last window, in the stage that the run was in. Its latencies, tokens and
+    classes of error were lost, and ``incomplete`` says so."""
+    if tail is None:
+        return done
+    base = done or Done(_Sum().totals("total"), (), (), _NOTHING, None, "", "soakd was killed", 0, None)
+    windows = merge_counts([s.counts for s in base.stages])
+    names = ("offered", "started", "completed", "failed", "dropped")
+    more = Counts(**{n: max(0, getattr(tail, n) - getattr(windows, n)) for n in names})
+    ended = more.completed + more.failed
+    if not ended and not more.offered:
+        return done
+    if tail.measured:
+        more = replace(more, usage_missing=more.completed)
+        base = replace(base, total=replace(base.total, counts=merge_counts([base.total.counts, more])))
+    last = next((s for s in base.stages if s.name == tail.stage), None) or replace(
+        _Sum().totals(tail.stage), measured=tail.measured
+    )
+    others = tuple(s for s in base.stages if s.name != tail.stage)
+    stages = (*others, replace(last, counts=merge_counts([last.counts, more])))
+    why = f"{base.incomplete}; of {ended:,} requests that ended after the last window only the number is known"
+    return replace(base, stages=stages, incomplete=why)
 
 
 def totals(blobs: Iterable[Blob], why: str) -> tuple[Done | None, int]:

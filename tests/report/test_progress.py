@@ -67,6 +67,15 @@ def test_the_panel_fits(width: int, progress: Progress) -> None:
     assert len(lines) < 40
 
 
+def test_the_panel_shows_every_figure_below_its_bar() -> None:
+    out = console(80)
+    out.print(progress_panel(NOW))
+    text = written(out)
+    for name in ("rate 29.83 /s", "P95 412 ms", "TTFT P95 104 ms", "tokens 1,812 /s", "temp 81 °C", "RSS 3.725 GiB"):
+        assert name in text
+    assert not any("━" in line and "rate" in line for line in text.splitlines())
+
+
 def test_two_hundred_findings_do_not_fill_the_screen() -> None:
     findings = tuple(ProgressFinding(Severity.CRITICAL, f"finding {i}") for i in range(200))
     out = console()
