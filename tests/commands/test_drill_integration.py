@@ -4,24 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import sys
-from asyncio.subprocess import PIPE, Process
 from pathlib import Path
 
 import pytest
 
 from soakd.demo.launch import DemoServer
+from tests.support.daemons import configured, daemon, outcome, soakd
 
 pytestmark = pytest.mark.integration
-
-
-async def soakd(*arguments: str) -> Process:
-    environment = {k: v for k, v in os.environ.items() if k != "SOAKD_TARGET"}
-    code = "from soakd.cli import main; main()"
-    return await asyncio.create_subprocess_exec(
-        sys.executable, "-c", code, *arguments, stdout=PIPE, stderr=PIPE, env=environment
-    )
 
 
 @pytest.mark.parametrize(("planned", "outages_max"), [(True, "PASS"), (False, "FAIL")])
@@ -58,3 +48,32 @@ async def test_a_drill_that_kills_the_server_is_the_cause_of_its_outage(
     if planned:
         assert "FAIL" not in {found["outages_max"], found["restarts_max"]}
         assert report["outcome"] != "FAIL"
+
+
+async def test_the_daemon_runs_the_drills_of_its_file_and_takes_none_by_order(
+    demo_directory: Path, tmp_path: Path
+) -> None:
+    async with DemoServer.start(demo_directory) as server:
+        config = configured(
+            tmp_path,
+            target={"url": server.url},
+            load={"profile": "smoke", "duration": "14s", "warmup": "2s"},
+            drill=[{"at": "3s", "command": ["sh", "-c", f"kill -9 {server.pid}; echo api_key=hush-hush"]}],
+        )
+        async with daemon(config) as running:
+            for key, value in (("drill", [{"at": "1s", "command": ["true"]}]), ("drill.0.command", ["true"])):
+                order = {"config": str(config), "sets": {key: value}}
+                _, answer = await running.post("/soaks", order)
+                assert "can't bring drills" in str(answer)
+            process = await soakd("run", "-c", str(config), "--json")
+            async with asyncio.timeout(60):
+                await server.ended()
+            await server.restart()
+            _, out, err = await outcome(process)
+    assert "the daemon at" in err
+    report = json.loads(out)
+    assert [o["planned"] for o in report["outages"]] == [True]
+    assert {line["name"]: line["outcome"] for line in report["limits"]}["outages_max"] == "PASS"
+    (ended,) = [e for e in report["events"] if e["kind"] == "drill.ended"]
+    assert ended["attrs"]["output"] == "api_key=[hidden]"
+    assert b"hush-hush" not in out
