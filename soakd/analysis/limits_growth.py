@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from soakd.analysis.detections import detections
 from soakd.analysis.evidence import RunEvidence, Track, without_sums
 from soakd.analysis.judge import judge_family
 from soakd.analysis.limits import COVERAGE_NEEDED, Limit
@@ -64,6 +65,8 @@ class Growth:
     track: Track
     judgement: SeriesJudgement
     work: tuple[WorkSlope, ...] = ()
+    detected_at_s: float | None = None
+    """When a look during the run had found it, in seconds since the run began."""
 
     @property
     def projection(self) -> str:
@@ -73,6 +76,8 @@ class Growth:
         if found.headroom is not None and found.time_to_exhaustion is not None and found.per == "hour":
             left = format_value(max(found.headroom, 0.0), unit)
             parts.append(f"{left} of headroom last {format_duration(max(found.time_to_exhaustion, 0.0) * 3600)}")
+        if self.detected_at_s is not None:
+            parts.append(f"found during the run, {format_duration(self.detected_at_s)} after it began")
         return "; ".join(part for part in parts if part)
 
 
@@ -93,7 +98,11 @@ def judge_growth(limits: Mapping[str, Limit], evidence: RunEvidence, caps: Caps)
     restarts = tuple((e.at_ns - evidence.end_ns) / 1e9 + evidence.duration_s for e in evidence.event("server.restart"))
     questions = [_question(w, t, limits.get(w.limit), evidence, caps, restarts) for w, t in pairs]
     judgements = judge_family(questions)
-    return tuple(Growth(w, t, j, _by_work(t, j, w.page, evidence)) for (w, t), j in zip(pairs, judgements, strict=True))
+    during = detections(evidence)
+    return tuple(
+        Growth(w, t, j, _by_work(t, j, w.page, evidence), during.get((t.metric, t.labels)))
+        for (w, t), j in zip(pairs, judgements, strict=True)
+    )
 
 
 _SEVERAL_SLOPES = (Shape.SAWTOOTH, Shape.RESTART, Shape.UNKNOWN)
@@ -115,12 +124,16 @@ def _question(
     restarts: tuple[float, ...],
 ) -> SeriesQuestion:  # fmt: skip
     total = _total(watched, track, evidence)
-    process = watched.metric.startswith(("server_process", "gpu_process", "allocator"))
     return SeriesQuestion(
         track.x, track.y, page=watched.page, total=total, cap=caps.of(watched.cap),
-        limit=_absolute(limit, total) if limit else None,
-        starts=restarts if process else (), name=watched.metric, unit=track.unit,
+        limit=absolute_limit(limit, total) if limit else None,
+        starts=restarts if is_of_process(watched) else (), name=watched.metric, unit=track.unit,
     )  # fmt: skip
+
+
+def is_of_process(watched: Watched) -> bool:
+    """Whether the series begins anew with the server's process."""
+    return watched.metric.startswith(("server_process", "gpu_process", "allocator"))
 
 
 def _total(watched: Watched, track: Track, evidence: RunEvidence) -> float | None:
@@ -131,7 +144,7 @@ def _total(watched: Watched, track: Track, evidence: RunEvidence) -> float | Non
     return None
 
 
-def _absolute(limit: Limit, total: float | None) -> float | None:
+def absolute_limit(limit: Limit, total: float | None) -> float | None:
     """The limit in units of the series per hour; a percentage is of the card and unknown without its size."""
     if limit.unit != "%/h":
         return limit.value
@@ -159,7 +172,7 @@ def _growth_result(limit: Limit, grown: Growth, evidence: RunEvidence) -> LimitR
     found, track = grown.judgement, grown.track
     named = (("series", track.metric), *track.labels)
     total = _total(grown.watched, track, evidence)
-    allowed = _absolute(limit, total)
+    allowed = absolute_limit(limit, total)
     scale = 100 / total if limit.unit == "%/h" and total else 1.0
     value = found.slope * scale if found.slope is not None else None
     why = f"{track.metric}: {found.why}"
@@ -187,6 +200,19 @@ def _growth_result(limit: Limit, grown: Growth, evidence: RunEvidence) -> LimitR
         if bound is None or min(bound, found.smallest_detectable or bound) <= allowed:
             return limit.judged(True, value or 0.0, why, coverage, named)
     return limit.absent(why, coverage, named, value, needs)
+
+
+def not_upheld(grown: Sequence[Growth], at_ns: int) -> tuple[Finding, ...]:
+    """What was said to leak during the run and is no leak over the whole of it."""
+    return tuple(
+        Finding(
+            "growth.online", Severity.INFO, f"{g.track.metric}: a leak said during the run is not upheld",
+            f"{format_duration(g.detected_at_s)} into the run it grew; over the whole run: {g.judgement.why}", at_ns,
+            g.track.labels, g.track.metric, g.judgement.slope, f"{g.track.unit}/h",
+        )
+        for g in grown
+        if g.detected_at_s is not None and g.judgement.verdict is not Leak.LEAK
+    )  # fmt: skip
 
 
 def unlimited_growth(limits: Mapping[str, Limit], grown: Sequence[Growth], at_ns: int) -> tuple[Finding, ...]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 import orjson
 
-from soakd.analysis.blocks import BlockBuilder
+from soakd.analysis.blocks import BlockBuilder, Blocks
 from soakd.analysis.critical import normal_tail_at
 from soakd.analysis.examine import examine_blocks
 from soakd.analysis.judge import DEFAULT_ALPHA, FEWEST_READINGS, decide
@@ -66,6 +66,20 @@ class MonitorState:
     last_look: float | None = None
     suspected: bool = False
     detected_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """One look that is due: everything it needs, copied, so that ``judge`` may run on another thread."""
+
+    question: SeriesQuestion
+    blocks: Blocks
+    level: float
+    now: float
+
+    def judge(self) -> SeriesJudgement:
+        """About 10 ms of one core. ``SeriesMonitor.settle`` makes the answer of it."""
+        return decide(examine_blocks(self.question, self.blocks), self.level)
 
 
 class SeriesMonitor:
@@ -125,11 +139,20 @@ class SeriesMonitor:
 
     def look(self, now: float) -> SeriesJudgement | None:
         """The judgement so far when a look is due at ``now``, else None."""
+        found = self.begin(now)
+        return self.settle(found, found.judge()) if found else None
+
+    def begin(self, now: float) -> Look | None:
+        """The first half of ``look``, in under a millisecond: what is to be judged, None when no look is due."""
         if not self.due(now):
             return None
         self._last_look = self._span(now)
         self._looks += 1
-        return self._judge(self._level(), now)
+        return Look(self._question(), self._blocks.blocks(), self._level(), now)
+
+    def known(self, *, family: int, total: float | None, limit: float | None) -> None:
+        """What is known of the series by now: how many are watched beside it, what fills up, what is allowed."""
+        self._config = replace(self._config, family=family, total=total, limit=limit)
 
     def final(self) -> SeriesJudgement:
         """The judgement at the end of a run, at the full level, whatever was looked at before."""
@@ -152,8 +175,8 @@ class SeriesMonitor:
             share = 1.0 / (1.0 + 0.25 * np.log2(1.0 + self._looks))
         return normal_tail_at(self._alpha, share)
 
-    def _judge(self, level: float, now: float) -> SeriesJudgement:
-        judgement = decide(examine_blocks(self._question(), self._blocks.blocks()), level)
+    def settle(self, look: Look, judgement: SeriesJudgement) -> SeriesJudgement:
+        """The answer of a look: a leak is said at the second that finds it."""
         if judgement.verdict is not Leak.LEAK:
             self._suspected = False
             return judgement
@@ -162,7 +185,7 @@ class SeriesMonitor:
             why = f"{judgement.why}; found at one look, to be confirmed by the next"
             return replace(judgement, verdict=Leak.INCONCLUSIVE, why=why)
         if self._detected_at is None:
-            self._detected_at = now
+            self._detected_at = look.now
         return judgement
 
     def _question(self) -> SeriesQuestion:

@@ -9,7 +9,7 @@ from soakd.analysis.causes import explained
 from soakd.analysis.evidence import RunEvidence
 from soakd.analysis.given_back import kept_findings
 from soakd.analysis.limits import LOAD_JUDGES, Limit
-from soakd.analysis.limits_growth import Caps, Growth, growth_results, judge_growth, unlimited_growth
+from soakd.analysis.limits_growth import Caps, Growth, growth_results, judge_growth, not_upheld, unlimited_growth
 from soakd.analysis.limits_hardware import HARDWARE_JUDGES
 from soakd.analysis.limits_thermal import (
     DRIFT_THAT_COUNTS,
@@ -67,6 +67,7 @@ def judge_run(
     mine = (
         *(_finding(r, evidence.end_ns) for r in results if r.outcome in _SEVERITY),
         *unlimited_growth(named, grown, evidence.end_ns),
+        *not_upheld(grown, evidence.end_ns),
         *kept_findings(evidence),
         *thermal_findings(heat, evidence.end_ns),
     )

@@ -148,8 +148,7 @@ def self_check(seen: Seen) -> facts.SelfCheck:
     )
 
 
-def series_of(grown: Growth, detected_at_s: float | None = None) -> facts.SeriesVerdict:
-    """``detected_at_s`` is when a look during the run had found the leak."""
+def series_of(grown: Growth) -> facts.SeriesVerdict:
     found = grown.judgement
     return facts.SeriesVerdict(
         grown.track.metric,
@@ -171,7 +170,7 @@ def series_of(grown: Growth, detected_at_s: float | None = None) -> facts.Series
         _seconds(found.time_to_cap, found.per),
         found.slope_now,
         tuple(facts.WorkRate(w.per, w.amount, w.slope, w.low, w.high, w.share) for w in grown.work),
-        detected_at_s,
+        grown.detected_at_s,
     )
 
 

@@ -15,7 +15,7 @@ from soakd.load.canary import CanaryResult, CanarySpec, plan_canary
 from soakd.load.driver import LoadDriver
 from soakd.load.messages import Done, Tick, Window
 from soakd.load.metrics import samples as window_samples
-from soakd.model import Event, RunState, Severity, labels
+from soakd.model import Event, Finding, RunState, Severity, labels
 from soakd.ports import CollectorContext, Item
 from soakd.schedule import Job, Runner
 from soakd.soak.canaries import event_of
@@ -29,6 +29,7 @@ from soakd.soak.run_facts import RunFacts, run_facts
 from soakd.soak.safety import SafetyLimits, SafetyWatch, Stop
 from soakd.soak.sharing import CardSharing
 from soakd.soak.usage import Usage, measure_usage
+from soakd.soak.watching_growth import GrowthWatch
 from soakd.soak.window_store import BLOB as WINDOW
 from soakd.soak.window_store import TAIL, Tail, encode
 from soakd.targets.server_log import LogSource, tail
@@ -89,6 +90,7 @@ class Soak:
         self._log = LogSource(where.file, where.unit, where.container)
         self._tails = 0
         self._drills = planned_drills(loaded, phases(loaded))
+        self._growth: GrowthWatch | None = None
         self.feed: Feed | None = None
 
     def on_tick(self, listener: Callable[[Tick, Feed], None]) -> None:
@@ -124,6 +126,8 @@ class Soak:
             feed.listen(listener)
         for told in self._start_listeners:
             told(facts)
+        growth = self._growth = self._watch_growth(facts, feed)
+        feed.listen(growth.take)
         runner = Runner(self._jobs(), clock, feed.emit)
         before = measure_usage(clock)
         runner.start()
@@ -136,12 +140,21 @@ class Soak:
             for task in beside:
                 task.cancel()
             await asyncio.gather(*beside, return_exceptions=True)
+            await growth.close()
             await self._driver.close()  # a run that is cut short must not go on loading its target
             after = measure_usage(clock)
             await runner.stop(last_reading=True)
         duration_s = (clock.monotonic_ns() - began_ns) / 1e9
         seen = Seen(duration_s, clock.wall_ns(), done, self._ending, (before, after), boot_id(roots))
         return facts, seen
+
+    def _watch_growth(self, facts: RunFacts, feed: Feed) -> GrowthWatch:
+        def tell(event: Event, finding: Finding) -> None:
+            feed.emit([event])
+            feed.find([finding])
+            log.warning("a leak", what=event.what)
+
+        return GrowthWatch(facts.started_ns, facts.planned, facts.limits, facts.caps, tell)
 
     def _canary(self) -> CanarySpec | None:
         config = self._loaded.config.canary
@@ -206,6 +219,8 @@ class Soak:
             log.error("the journal can't be written; the run ends", why=str(self._journal.failure))
             self._ending = Ending(interrupted_by="journal full", journal_full=True)
             self._stopping.set()
+        if self._growth:
+            self._growth.tick(tick.at_ns)
         for listener in self._listeners:
             listener(tick, feed)
 
