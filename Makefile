@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: help soak test lint format wheel lock clean
+.PHONY: help soak test lint format docs wheel lock clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -34,6 +34,9 @@ lint: $(VENV)/dev.stamp ## ruff, mypy strict, import layers
 format: $(VENV)/dev.stamp ## ruff format and its fixes
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+docs: $(VENV)/dev.stamp ## docs/metrics.md from the catalogue
+	$(BIN)/python -c "from soakd.metrics import catalogue, reference; print(reference(catalogue()), end='')" > docs/metrics.md
 
 wheel: $(VENV)/dev.stamp ## dist/soakd-*.whl, with configs, alerts and dashboards inside
 	$(BIN)/python -m build --wheel --outdir dist

@@ -53,3 +53,21 @@ def catalogue() -> Catalogue:
         for plugin in plugins(package).values():
             declared.extend(plugin.metrics)
     return Catalogue.of(declared)
+
+
+def reference(found: Catalogue) -> str:
+    """The metric reference as markdown: docs/metrics.md."""
+    lines = [
+        "# Metrics",
+        "",
+        "Generated from the catalogue (`make docs`). A reading that can't be had is *unknown* with its reason, never 0.",
+        "",
+        "| metric | kind | unit | labels | what it is | source |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    for metric in found:
+        codes = "; ".join(f"{code} {name}" for name, code in metric.codes)
+        text = f"{metric.help} ({codes})" if codes else metric.help
+        cells = (f"`{metric.name}`", metric.kind.value, metric.unit, ", ".join(metric.label_names), text, metric.source)
+        lines.append("| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |")
+    return "\n".join(lines) + "\n"

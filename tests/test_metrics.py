@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import soakd
-from soakd.metrics import Catalogue, catalogue
+from soakd.metrics import Catalogue, catalogue, reference
 from soakd.model import Kind, Metric
 
 _PACKAGE = Path(soakd.__file__).parent
@@ -50,3 +50,8 @@ def test_a_metric_exists_once() -> None:
 def test_counters_and_only_they_end_in_total(name: str, kind: Kind) -> None:
     with pytest.raises(ValueError, match="_total"):
         Catalogue.of([metric(name, kind)])
+
+
+def test_the_reference_is_in_step_with_the_catalogue() -> None:
+    document = _PACKAGE.parent / "docs" / "metrics.md"
+    assert document.read_text(encoding="utf-8") == reference(catalogue()), "run `make docs`"
