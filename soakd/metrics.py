@@ -60,7 +60,7 @@ def reference(found: Catalogue) -> str:
     lines = [
         "# Metrics",
         "",
-        "Generated from the catalogue (`make docs`). A reading that can't be had is *unknown* with its reason, never 0.",
+        "Generated from the catalogue (`make docs`). What can't be read is *unknown*, never 0.",
         "",
         "| metric | kind | unit | labels | what it is | source |",
         "| --- | --- | --- | --- | --- | --- |",
