@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -12,10 +13,11 @@ from rich.table import Table
 
 from soakd.clock import RealClock
 from soakd.commands.options import CONFIG
+from soakd.commands.recording import record_cards, replayed
 from soakd.commands.soaking import cards
 from soakd.commands.terminal import print_json, run_async, say, show
 from soakd.config import Loaded, load_config
-from soakd.errors import TargetError
+from soakd.errors import SoakdError, TargetError
 from soakd.model import Sample, State, TargetInfo
 from soakd.ports import Clock, CollectorContext, Roots
 from soakd.schedule import Job, Reading, Runner
@@ -32,11 +34,28 @@ def collect(
     target: Annotated[str | None, typer.Option("--target", help="Also watch this server and its process.")] = None,
     once: Annotated[bool, typer.Option("--once", help="Read once and end (the default).")] = True,
     as_json: Annotated[bool, typer.Option("--json", help="JSON on stdout.")] = False,
+    record: Annotated[
+        Path | None, typer.Option("--record", help="Save what the cards and their sysfs say to this folder, redacted.")
+    ] = None,
+    frames: Annotated[int, typer.Option("--frames", min=1, max=3600, help="Readings to record, one a second.")] = 1,
+    replay: Annotated[
+        list[Path] | None, typer.Option("--replay", help="A recorded card to read in place of this host's; repeatable.")
+    ] = None,
 ) -> None:
-    """Show what every collector sees now, each with its status."""
+    """Show what every collector sees now, each with its status; or record the cards, or look at recorded ones."""
     del once
+    if record is not None and replay:
+        raise SoakdError("--record and --replay do not go together", hint="a recording is already one")
     loaded = load_config(config, sets={"target.url": target} if target else {})
-    readings = run_async(lambda: read_collectors(loaded))
+    if record is not None:
+        record_cards(record, frames, as_json=as_json)
+        return
+    if replay:
+        say("REPLAYED: cards and their PCI devices are recorded ones, everything else is this host's")
+        with replayed(replay) as (command, roots):
+            readings = run_async(lambda: read_collectors(loaded, roots, command))
+    else:
+        readings = run_async(lambda: read_collectors(loaded, Roots()))
     if as_json:
         print_json(as_contract(readings))
         return
@@ -51,12 +70,12 @@ def collect(
     show(table, wide=True)
 
 
-async def read_collectors(loaded: Loaded) -> tuple[Reading, ...]:
+async def read_collectors(loaded: Loaded, roots: Roots, command: tuple[str, ...] | None = None) -> tuple[Reading, ...]:
     """Twice, so that collectors that need a difference have one. What is read less often (the slow tier of NVML) is in
     the first reading only, so both count; the second one's samples win."""
-    clock, roots = RealClock(), Roots()
+    clock = RealClock()
     async with AsyncExitStack() as stack:
-        pool = await stack.enter_async_context(cards(clock))
+        pool = await stack.enter_async_context(cards(clock, command))
         if pool.why_none:
             say(pool.why_none)
         context = CollectorContext(clock, roots, pool, await _target(loaded, clock, roots))
