@@ -208,6 +208,10 @@ class BlockBuilder:
         if len(self.rows) > 2 * MOST_BLOCKS:
             self._widen()
 
+    def copy(self) -> BlockBuilder:
+        """As it is now. Rows are replaced and never changed, so that a list of the same rows is a copy."""
+        return BlockBuilder(self.width, list(self.rows), self.last_x, self.last_y, self.refused, self.taken)
+
     def _offset(self, x: float) -> float:
         return (x - self.rows[0][0]) % self.width
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -30,6 +30,26 @@ _SETTLED = 0.3
 
 _STRONGEST_RHO = 0.95
 _AFTER_S = 15.0
+
+
+_LONGEST_SAID = 160
+_NO_CAUSES = (
+    "server.log_tail", "server.process", "server.metrics", "host.boot", "growth.", "collector.", "journal.",
+    "gpu.found", "gpu.acquired", "gpu.released", "gpu.none",
+)  # fmt: skip
+_NAMES: Mapping[str, str] = {
+    "server.restart": "the restart",
+    "server.exit": "the end of the server's process",
+    "server.worker_exit": "the end of one of the server's processes",
+    "load.outage": "the start of the outage",
+    "load.first_success": "the first answer after the outage",
+    "load.recovered": "the recovery",
+    "drill.started": "the start of the drill",
+    "drill.ended": "the end of the drill",
+    "host.reboot": "the host's restart",
+    "clock.step": "the step of the clock",
+    "gpu.lost": "the loss of a card",
+}
 
 
 class Trend(enum.Enum):
@@ -228,19 +248,29 @@ def _trend(slope: float, reach: float, detectable: float, hours: float, more_is_
 def coincidences(
     judgement: LatencyJudgement, events: Sequence[Event], origin_ns: int, within_s: float = 120.0
 ) -> tuple[Coincidence, ...]:
-    """Events within ``within_s`` seconds before each change point (or 15 s after); ``origin_ns`` is x = 0."""
+    """Events within ``within_s`` seconds before each change point (or 15 s after); ``origin_ns`` is x = 0. What only
+    tells of soakd's own doings, or quotes a log, is no cause."""
     found = []
     for change in judgement.changes:
-        offsets = [((e.at_ns - origin_ns) / 1e9 - change.x, e) for e in events]
+        offsets = [((e.at_ns - origin_ns) / 1e9 - change.x, e) for e in events if not e.kind.startswith(_NO_CAUSES)]
         near = sorted(((o, e) for o, e in offsets if -within_s <= o <= _AFTER_S), key=lambda p: abs(p[0]))
         moved = f"{judgement.name} {_ratio_words(change.ratio)} ({change.before:.4g} to {change.after:.4g})"
         if near:
             offset, event = near[0]
-            when = f"{format_duration(abs(offset))} {'after' if offset <= 0 else 'before'} {event.what}"
+            when = f"{format_duration(abs(offset))} {'after' if offset <= 0 else 'before'} {_named(event)}"
         else:
             when = f"at {format_duration(max(change.x, 0.0))}; no event is known near it"
         found.append(Coincidence(change, tuple(e for _, e in near), f"{moved} {when}"))
     return tuple(found)
+
+
+def _named(event: Event) -> str:
+    """``the restart (the server runs again as process 7)``: a name that goes into a sentence, then what was said."""
+    said = " ".join(event.what.split())[:_LONGEST_SAID]
+    name = _NAMES.get(event.kind)
+    if name is None:
+        return said or event.kind
+    return f"{name} ({said})" if said and said != event.kind else name
 
 
 def _ratio_words(ratio: float) -> str:

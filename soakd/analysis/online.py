@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 import orjson
 
-from soakd.analysis.blocks import BlockBuilder, Blocks
+from soakd.analysis.blocks import BlockBuilder
 from soakd.analysis.critical import normal_tail_at
 from soakd.analysis.examine import examine_blocks
 from soakd.analysis.judge import DEFAULT_ALPHA, FEWEST_READINGS, decide
@@ -73,13 +73,13 @@ class Look:
     """One look that is due: everything it needs, copied, so that ``judge`` may run on another thread."""
 
     question: SeriesQuestion
-    blocks: Blocks
+    readings: BlockBuilder
     level: float
     now: float
 
     def judge(self) -> SeriesJudgement:
         """About 10 ms of one core. ``SeriesMonitor.settle`` makes the answer of it."""
-        return decide(examine_blocks(self.question, self.blocks), self.level)
+        return decide(examine_blocks(self.question, self.readings.blocks()), self.level)
 
 
 class SeriesMonitor:
@@ -143,12 +143,12 @@ class SeriesMonitor:
         return self.settle(found, found.judge()) if found else None
 
     def begin(self, now: float) -> Look | None:
-        """The first half of ``look``, in under a millisecond: what is to be judged, None when no look is due."""
+        """The first half of ``look``, in microseconds: what is to be judged, None when no look is due."""
         if not self.due(now):
             return None
         self._last_look = self._span(now)
         self._looks += 1
-        return Look(self._question(), self._blocks.blocks(), self._level(), now)
+        return Look(self._question(), self._blocks.copy(), self._level(), now)
 
     def known(self, *, family: int, total: float | None, limit: float | None) -> None:
         """What is known of the series by now: how many are watched beside it, what fills up, what is allowed."""

@@ -53,7 +53,7 @@ def test_a_change_is_named_with_what_happened_then(noise: Draw) -> None:
     (match,) = coincidences(judged, [other, restart], START_NS)
     assert match.events == (restart,)
     assert "E2E P95 doubled" in match.what
-    assert "after the server restarted" in match.what
+    assert "after the restart (the server restarted)" in match.what
     (alone,) = coincidences(judged, [other], START_NS)
     assert "no event" in alone.what
 
