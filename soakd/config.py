@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
 
@@ -18,7 +18,7 @@ from soakd import share
 from soakd.cron import cron_trigger
 from soakd.drill_config import DrillConfig
 from soakd.errors import ConfigError, Problem
-from soakd.fields import Bytes, ConfigModel, Ratio, Seconds
+from soakd.fields import Bytes, ConfigModel, Ratio, Seconds, SomeSeconds
 from soakd.limits_config import LimitsConfig
 from soakd.registry import Plugin, plugins
 from soakd.yaml_source import Source, load_yaml, parse_yaml
@@ -77,10 +77,10 @@ class TargetConfig(ConfigModel):
 
 
 class TimeoutsConfig(ConfigModel):
-    connect: Seconds = 10.0
-    first_token: Seconds = 120.0
-    stall: Seconds = 60.0
-    total: Seconds = 900.0
+    connect: SomeSeconds = 10.0
+    first_token: SomeSeconds = 120.0
+    stall: SomeSeconds = 60.0
+    total: SomeSeconds = 900.0
 
 
 class LoadConfig(ConfigModel):
@@ -95,10 +95,10 @@ class LoadConfig(ConfigModel):
     workload: Mapping[str, object] = Field(default_factory=lambda: {"kind": "mixture"})
     max_in_flight: int = Field(1024, ge=1, le=100_000)
     timeouts: TimeoutsConfig = TimeoutsConfig()
-    seed: int = 1
-    workers: int | Literal["auto"] = 1
+    seed: int = Field(1, ge=0)
+    workers: Annotated[int, Field(ge=1, le=256)] | Literal["auto"] = 1
     transport: Literal["auto", "aiohttp", "raw"] = "auto"
-    window: Seconds = 10.0
+    window: SomeSeconds = 10.0
 
     @field_validator("duration")
     @classmethod
@@ -112,7 +112,7 @@ class CanaryConfig(ConfigModel):
     """Deterministic prompts whose answers must not change."""
 
     enabled: bool = True
-    interval: Seconds = 60.0
+    interval: SomeSeconds = 60.0
     prompts: int = Field(3, ge=1, le=64)
     max_tokens: int = Field(48, ge=1, le=4096)
 
@@ -130,8 +130,8 @@ class CollectorConfig(ConfigModel):
     """What the runner needs; the rest of the keys are the collector's own."""
 
     enabled: bool = True
-    interval: Seconds | None = None
-    deadline: Seconds | None = None
+    interval: SomeSeconds | None = None
+    deadline: SomeSeconds | None = None
 
 
 class RetentionConfig(ConfigModel):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from soakd.quantities import parse_duration, parse_size
 
@@ -52,6 +52,9 @@ def _percent(value: object) -> float:
 
 Seconds = Annotated[float, BeforeValidator(_duration)]
 """A duration with its unit (``90s``, ``1h30m``, ``800ms``), held in seconds."""
+
+SomeSeconds = Annotated[Seconds, Field(gt=0)]
+"""A duration that can't be 0: an interval, a deadline, a patience."""
 
 Bytes = Annotated[int, BeforeValidator(_size)]
 """A size (``32GiB``, ``28GB``, a plain number of bytes), held in bytes."""

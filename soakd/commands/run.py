@@ -27,6 +27,7 @@ from soakd.rehearsal.target import TargetOptions
 from soakd.soak.drill import planned_drills
 from soakd.soak.environment import Environment
 from soakd.soak.plan import phases, stages
+from soakd.soak.prepare import prompts_of
 
 TARGET_ENV = "SOAKD_TARGET"
 _DURATION = Annotated[str | None, typer.Option("--duration", help="Length of the load, such as 90s, 30m or 2h.")]
@@ -154,6 +155,7 @@ def _load(
     loaded = load_config(config, profile=profile, sets=sets)
     planned_drills(loaded, phases(loaded))
     stages(loaded)
+    prompts_of(loaded)
     return loaded
 
 

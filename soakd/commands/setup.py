@@ -14,6 +14,7 @@ from soakd.config import load_config
 from soakd.errors import SoakdError
 from soakd.soak.drill import planned_drills
 from soakd.soak.plan import phases, stages
+from soakd.soak.prepare import prompts_of
 
 
 def register(app: typer.Typer) -> None:
@@ -26,6 +27,7 @@ def check_config(file: Annotated[Path, typer.Argument(help="The configuration fi
     loaded = load_config(file)
     planned = phases(loaded)
     drills = planned_drills(loaded, planned)
+    prompts_of(loaded)
     names = ", ".join(stage.name for stage in stages(loaded))
     collectors = ", ".join(name for name, entry in loaded.collectors.items() if entry.enabled)
     tell(f"{file}: good")

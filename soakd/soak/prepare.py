@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from soakd.analysis.limits_growth import Caps
 from soakd.config import Loaded, read_secret
 from soakd.errors import ConfigError
-from soakd.load.prompts import PromptSpec, TokenTable, make_spec
+from soakd.load.prompts import ASSUMED, PromptSpec, TokenTable, make_spec
 from soakd.load.tokens import calibrate
 from soakd.model import TargetInfo
 from soakd.ports import Clock, Roots
@@ -53,7 +53,7 @@ async def prepare(loaded: Loaded, clock: Clock, roots: Roots) -> Prepared:
     adapter = adapter_of(target.kind, found.kind)
     await check_generation(access, found, clock, adapter=adapter, extra=target.body)
     table = await calibrate(access, found, adapter=adapter)
-    prompts = _prompts(loaded, found, table)
+    prompts = prompts_of(loaded, table, found.context_tokens)
     declared = declared_caps(found.kind, found.flags)
     return Prepared(
         access,
@@ -82,17 +82,27 @@ def _host_cap(declared: DeclaredCaps) -> float | None:
     return float(total) or None
 
 
-def _prompts(loaded: Loaded, info: TargetInfo, table: TokenTable) -> PromptSpec:
+def prompts_of(loaded: Loaded, table: TokenTable = ASSUMED, context_tokens: int | None = None) -> PromptSpec:
+    """What the workload sends. Raises ConfigError; without a table and a context it only shows that it is valid."""
     options = dict(loaded.config.load.workload)
     kind = str(options.pop("kind", "mixture"))
     try:
-        return make_spec(kind, options, table, info.context_tokens)
+        return make_spec(kind, options, table, context_tokens)
     except ConfigError as error:
         source = loaded.source
         # a fault of the workload's own file (a data set) keeps that file's name and line
         raise ConfigError(
             [
-                replace(p, file=source.name, line=source.line_of(("load", "workload"))) if p.file == "workload" else p
+                replace(
+                    p,
+                    file=source.name,
+                    line=source.line_of(("load", "workload")),
+                    key=f"load.workload{p.key.removeprefix(kind)}"
+                    if p.key.startswith(kind)
+                    else f"load.workload.{p.key}",
+                )
+                if p.file == "workload"
+                else p
                 for p in error.problems
             ]
         ) from None

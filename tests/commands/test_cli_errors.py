@@ -166,6 +166,27 @@ def test_a_configuration_with_faults_names_each_with_its_line(
     assert f"{path}:6: load.duration:" in said
 
 
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ("load: {window: 0s}", "load.window"),
+        ("load: {timeouts: {stall: 0s}}", "load.timeouts.stall"),
+        ("load: {seed: -1}", "load.seed"),
+        ("load: {workers: 100000}", "load.workers"),
+        ("load: {workload: {kind: nonesuch}}", "workload"),
+        ("load: {workload: {kind: mixture, bands: []}}", "workload"),
+        ("collectors: {host: {interval: 0s}}", "collectors.host.interval"),
+        ("canary: {interval: 0s}", "canary.interval"),
+    ],
+)
+def test_what_no_run_could_use_is_said_by_check_config(
+    text: str, key: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text(text)
+    assert key in refused(["check-config", str(path)], capfd)
+
+
 def test_a_data_directory_that_cannot_be_written(
     tmp_path: Path, html_server: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
