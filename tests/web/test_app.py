@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
@@ -11,8 +12,8 @@ from soakd.config import WebConfig
 from soakd.errors import SoakdError
 from soakd.model import Kind, Labels, Metric, Sample, State, labels
 from soakd.web.app import Health, SoakOrder, build_app
-from soakd.web.auth import own_token
-from soakd.web.exposition import expose
+from soakd.web.auth import allowed, own_token
+from soakd.web.exposition import Scrape, expose
 
 USED = Metric("gpu_memory_used_bytes", "bytes", Kind.GAUGE, "VRAM in use.", "", ("gpu", "bdf"))
 ERRORS = Metric("gpu_ecc_errors_total", "errors", Kind.COUNTER, "ECC errors.", "", ("gpu",))
@@ -131,3 +132,37 @@ def test_a_configured_token_wins(tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("abc\n")
     assert own_token(WebConfig(token_file=tmp_path / "mine"), tmp_path) == "abc"
     assert not (tmp_path / "token").exists()
+
+
+@pytest.mark.parametrize("text", ["", "\n", "  "])
+def test_an_empty_token_is_no_token(tmp_path: Path, text: str) -> None:
+    (tmp_path / "mine").write_text(text)
+    for config in (WebConfig(token_file=tmp_path / "mine"), WebConfig()):
+        (tmp_path / "token").write_text(text)
+        with pytest.raises(SoakdError, match="is empty"):
+            own_token(config, tmp_path)
+
+
+@pytest.mark.parametrize("header", [None, "", "Bearer ", "Bearer secret "])
+def test_nobody_has_an_empty_token(header: str | None) -> None:
+    assert not allowed(header, "")
+    assert allowed(header, "secret") == (header == "Bearer secret ")
+
+
+async def test_many_scrapes_at_once_are_made_once() -> None:
+    reads: list[int] = []
+
+    def read() -> tuple[Sample, ...]:
+        reads.append(1)
+        return (Sample.ok(ERRORS, 3, 1, labels(gpu="GPU-2")),)
+
+    scrape = Scrape(read, lambda samples: expose(samples, HOST))
+    bodies = await asyncio.gather(*(scrape.body() for _ in range(50)))
+    assert len(set(bodies)) == len(reads) == 1
+    assert b"gpu_ecc_errors_total" in bodies[0]
+
+
+async def test_a_full_house_of_series_is_told() -> None:
+    samples = [Sample.ok(USED, n, 1, labels(gpu=f"GPU-{n}", bdf="0000:01:00.0")) for n in range(20_000)]
+    body = await Scrape(lambda: samples, lambda found: expose(found, HOST)).body()
+    assert body.count(b"gpu_memory_used_bytes{") == 20_000
