@@ -7,8 +7,13 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
+from hypothesis import settings
 
 from soakd.demo.launch import DemoServer
+
+# on a busy machine an example may take any time
+settings.register_profile("soakd", deadline=None)
+settings.load_profile("soakd")
 
 
 @pytest.fixture(scope="session")

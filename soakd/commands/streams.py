@@ -37,6 +37,22 @@ class Tolerant(io.TextIOBase):
         return self._stream.fileno()
 
 
+class Gathered(io.StringIO):
+    """Takes what is meant for another stream and looks like it, so that a renderer chooses colours and characters for
+    that one but its faults come when the text is written, in one place."""
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__()
+        self._stream = stream
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        return self._stream.encoding
+
+    def isatty(self) -> bool:
+        return self._stream.isatty()
+
+
 def settle() -> None:
     """Give every standard stream that was closed by the caller the null device, before anything else gets its number.
 

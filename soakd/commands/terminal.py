@@ -14,7 +14,7 @@ import typer
 import uvloop
 from rich.console import Console, RenderableType
 
-from soakd.commands.streams import mute
+from soakd.commands.streams import Gathered, mute
 from soakd.errors import SoakdError
 
 T = TypeVar("T")
@@ -108,10 +108,9 @@ def show(view: RenderableType, *, wide: bool = False) -> None:
     """For a person, on stdout; in colour where that is a terminal. ``wide`` is for tables: their cells are cut to the
     width of a terminal, but not where something else reads them."""
     free = wide and not sys.stdout.isatty() and "COLUMNS" not in os.environ
-    console = Console(width=_WIDE if free else None)
-    with console.capture() as captured:
-        console.print(view, highlight=False)
-    tell(captured.get().rstrip("\n"))
+    text = Gathered(sys.stdout)
+    Console(file=text, width=_WIDE if free else None).print(view, highlight=False)
+    tell(text.getvalue().rstrip("\n"))
 
 
 def tell(text: str) -> None:
