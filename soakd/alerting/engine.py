@@ -156,7 +156,12 @@ class Alerting:
 
     def _on_timer(self) -> None:
         self._lag_s = max(self._lag_s, asyncio.get_running_loop().time() - self._due_s)
-        now_ns = self.now_ns()
+        try:
+            self._work(self.now_ns())
+        finally:
+            self._arm()  # whatever fails in between (a log that can't be written), the next turn comes
+
+    def _work(self, now_ns: int) -> None:
         if now_ns >= self._next_own_ns:
             self._next_own_ns = now_ns + int(_OWN_SAMPLES_S * 1e9)
             self._emit(self._own_samples())
@@ -164,7 +169,6 @@ class Alerting:
         if self._dirty or now_ns >= self._next_checkpoint_ns:
             self._next_checkpoint_ns = now_ns + int(_CHECKPOINT_S * 1e9)
             self._checkpoint()
-        self._arm()
 
     def _evaluate(self) -> None:
         changed: list[Alert] = []
@@ -180,12 +184,13 @@ class Alerting:
     def _tell(self, changed: Sequence[Alert]) -> None:
         self._dirty = True
         self._memory.add([finding_of(alert) for alert in changed], self._run or None)
-        for alert in changed:
-            log.warning("alert", name=alert.name, state=alert.state.value, summary=alert.summary, **dict(alert.labels))
         for channel in self._channels:
             for alert in changed:
                 channel.outbox.put(alert)
             channel.wake()
+        for alert in changed:
+            told = {"alert": alert.name, "state": alert.state.value, "summary": alert.summary}
+            log.warning("alert", **told, labels=dict(alert.labels))
 
     def _own_samples(self) -> list[Item]:
         at_ns = self._clock.wall_ns()

@@ -287,6 +287,49 @@ def test_readings_that_find_the_queue_full_are_counted_and_events_pass(tmp_path:
     run_virtual(main())
 
 
+def test_a_turn_that_fails_is_not_the_last(tmp_path: Path) -> None:
+    async def main() -> None:
+        clock = LoopClock()
+        ear, left = Ear(clock), [3]
+
+        def source(at_ns: int) -> Sequence[Sample]:
+            left[0] -= 1
+            if left[0] >= 0:
+                raise OSError("a file of the daemon can't be read")
+            return []
+
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
+        engine = Alerting(rules(tmp_path), [ear], clock, Journal(), sources=[source])
+        await engine.start()
+        await feed(engine, clock, 90, 100)
+        assert left[0] < 0
+        assert ear.states() == [("HotCard", FIRING)]
+        await engine.stop()
+
+    run_virtual(main())
+
+
+def test_an_alert_may_have_any_label(tmp_path: Path) -> None:
+    """Among them the names that a log line has for itself."""
+    text = """rules:
+  - {name: Killed, kind: increase, metric: server_cgroup_memory_events_total, above: 0 events, severity: critical,
+     labels: {state: a, summary: b, name: c}, summary: "a process was ended"}
+"""
+
+    async def main() -> None:
+        clock, killed = LoopClock(), catalogue().by_name["server_cgroup_memory_events_total"]
+        ear = Ear(clock)
+        engine = Alerting(rules(tmp_path, text), [ear], clock, Journal())
+        await engine.start()
+        for count in (0, 1):
+            engine.see([Sample.ok(killed, count, clock.wall_ns() + count, labels(event="oom_kill"))])
+            await asyncio.sleep(1.5)
+        assert dict(ear.heard[0].alert.labels)["event"] == "oom_kill"
+        await engine.stop()
+
+    run_virtual(main())
+
+
 def test_the_loop_of_these_tests_is_virtual() -> None:
     async def main() -> None:
         assert isinstance(asyncio.get_running_loop(), VirtualLoop)

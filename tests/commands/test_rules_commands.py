@@ -16,6 +16,14 @@ from soakd.metrics import catalogue
 from soakd.model import Event, RunState, Sample, Severity, labels
 
 RUNNER = CliRunner()
+
+
+@pytest.fixture(autouse=True)
+def _logs_stay_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command line sets logging up for its own stderr, which here is closed after each command."""
+    monkeypatch.setattr("soakd.logs.configure", lambda **_: None)
+
+
 TESTS = share.root() / "alerts" / "host_test.yaml"
 
 
