@@ -9,7 +9,7 @@ import logging
 import os
 import sys
 from collections.abc import MutableMapping
-from typing import Any, TextIO
+from typing import Any, TextIO, cast
 
 import structlog
 from structlog.tracebacks import ExceptionDictTransformer
@@ -18,6 +18,16 @@ _SECRET_WORDS = ("api_key", "token", "password", "secret", "authorization", "web
 _REDACTED = "[redacted]"
 # a variable may hold a key
 _TRACEBACKS = structlog.processors.ExceptionRenderer(ExceptionDictTransformer(show_locals=False))
+
+
+class _Stderr:
+    """Whatever is stderr at the time: loggers are kept for good, and must not keep a stream that is closed by then."""
+
+    def write(self, text: str) -> int:
+        return sys.stderr.write(text)
+
+    def flush(self) -> None:
+        sys.stderr.flush()
 
 
 def configure(*, verbose: bool = False, stream: TextIO | None = None) -> None:
@@ -39,7 +49,7 @@ def configure(*, verbose: bool = False, stream: TextIO | None = None) -> None:
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.PrintLoggerFactory(out),
+        logger_factory=structlog.PrintLoggerFactory(cast("TextIO", stream or _Stderr())),
         cache_logger_on_first_use=True,
     )
     # APScheduler and aiohttp log through the standard library; only their warnings are of interest

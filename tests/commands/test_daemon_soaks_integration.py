@@ -140,7 +140,7 @@ async def test_what_can_not_be_run_is_said_with_exit_2(llama_server: DemoServer,
         status, refused = await running.post("/soaks", {"sets": {"load.duratoin": "5s"}})
         assert status == 409
         assert "duratoin" in refused["error"]
-        for url, says in (("http://127.0.0.1:9", "connection refused"), (running.url, "is it an OpenAI-compatible server?")):
+        for url, says in (("http://127.0.0.1:9", "connection refused"), (running.url, "OpenAI-compatible")):
             code, _, err = await outcome(await soakd("run", "-c", str(config), "--target", url))
             assert code == 2
             assert says in err
