@@ -109,6 +109,26 @@ async def test_an_alertmanager_that_lost_everything_is_told_again(server: Alertm
         await hook.until(lambda h: len(h.names("resolved")) == 1)
 
 
+async def test_a_restart_of_soakd_notifies_nobody_twice_and_still_resolves(
+    server: Alertmanager, hook: Receiver
+) -> None:
+    alert = fired()
+    async with Lines((server.url,), RealClock()) as before:
+        before.put(alert)
+        await hook.until(lambda h: len(h.names("firing")) == 1)
+    kept = before.channels[0].outbox.dump()
+    after = Lines((server.url,), RealClock())
+    after.channels[0].outbox.load(kept)
+    after.channels[0].outbox.settle([alert], time.time_ns())
+    async with after:
+        async with asyncio.timeout(5):
+            while not after.channels[0].status().sent:  # noqa: ASYNC110  # a status has no event
+                await asyncio.sleep(0.01)
+        after.put(resolved(alert))
+        await hook.until(lambda h: len(h.names("resolved")) == 1)
+    assert len(hook.names("firing")) == 1
+
+
 async def test_firing_is_told_again_before_it_ends_by_itself(server: Alertmanager, hook: Receiver) -> None:
     """Life is four resends, so that a silence of soakd ends the alert, and a resend prolongs it."""
     async with Lines((server.url,), RealClock(), resend_s=1.0) as lines:
