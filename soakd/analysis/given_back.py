@@ -62,7 +62,9 @@ def kept_findings(evidence: RunEvidence) -> tuple[Finding, ...]:
     """Changes no outcome."""
     if _still_busy(evidence):
         return ()
-    return (*_kv_cache(evidence), *_memory(evidence))
+    # a server that was started anew in between has its own beginning, which was not under its load
+    memory = () if evidence.event("server.restart") else tuple(_memory(evidence))
+    return (*_kv_cache(evidence), *memory)
 
 
 def _still_busy(evidence: RunEvidence) -> bool:
@@ -95,7 +97,7 @@ def _memory(evidence: RunEvidence) -> Iterable[Finding]:
             if found is None or found.kept <= max(page, _MEMORY_MATERIAL * found.before):
                 continue
             taken = found.peak - found.before
-            share = f", {found.kept / taken:.0%} of what the load took at most" if taken > 0 else ""
+            share = f", {min(found.kept / taken, 1.0):.0%} of what the load took at most" if taken > 0 else ""
             detail = (
                 f"{format_bytes(found.before)} before the load, {format_bytes(found.after)} "
                 f"{format_duration(found.after_s)} after it{share}; pools and caches keep memory by design, so this "

@@ -32,6 +32,7 @@ _HOTTER_C = 3.0
 _SWING_C = 3.0
 """Half a peak-to-peak swing from which cooling or load is unsteady enough to be told."""
 
+_SETTLES_S = 300.0
 _THERMAL_REASONS = ("hw_thermal", "sw_thermal")
 
 
@@ -62,9 +63,13 @@ def card_heat(evidence: RunEvidence, thermal: Sequence[tuple[Track, ThermalJudge
 
 
 def _measured(track: Track, evidence: RunEvidence) -> tuple[Floats, Floats]:
-    """Without the first minutes under load, in which every card still warms up."""
-    warm = evidence.measured_from_s + min(300.0, (evidence.measured_to_s - evidence.measured_from_s) / 4)
-    inside = (track.x >= warm) & (track.x <= evidence.measured_to_s)
+    """Without the first minutes under load, in which every card still warms up, and without outages and the minutes
+    after them, in which it cools down and warms up again."""
+    settles = min(_SETTLES_S, (evidence.measured_to_s - evidence.measured_from_s) / 4)
+    inside = (track.x >= evidence.measured_from_s + settles) & (track.x <= evidence.measured_to_s)
+    for outage in evidence.load.outages:
+        start = evidence.duration_s + (outage.start_ns - evidence.end_ns) / 1e9
+        inside &= (track.x < start) | (track.x > start + outage.seconds(evidence.end_ns) + settles)
     return track.x[inside], track.y[inside]
 
 

@@ -26,6 +26,7 @@ from soakd.report.model import Report, to_json_bytes
 from soakd.soak import agreement, canaries, cards, ratios, reporting
 from soakd.soak.charts import Span, measured_windows, read_charts, window_values
 from soakd.soak.gather import Window, gather, load_evidence
+from soakd.soak.reboots import host_reboot
 from soakd.soak.run_facts import RunFacts
 from soakd.soak.session import Ending, Seen
 from soakd.soak.sharing import strangers
@@ -60,7 +61,9 @@ def conclude(facts: RunFacts, seen: Seen, reader: JournalReader, journal_facts: 
         gpu_note=facts.gpu_note, journal_dropped=sum(journal_facts.dropped.values()),
     )  # fmt: skip
     outages = attributed(evidence.load.outages, drill_spans(evidence.events))
-    evidence = replace(evidence, load=replace(evidence.load, outages=outages))
+    reboot = host_reboot(reader, window, facts.boot_id, seen.boot_id_end)
+    happened = (*evidence.events, *([reboot] if reboot else ()))
+    evidence = replace(evidence, load=replace(evidence.load, outages=outages), events=happened)
     counted = count_both(evidence, seen.done, facts.canary_max_tokens)
     checks = agreement.check(counted)
     counters = ratios.server_ratios(reader, window, span)
@@ -70,7 +73,7 @@ def conclude(facts: RunFacts, seen: Seen, reader: JournalReader, journal_facts: 
         *ratios.findings(counters, evidence.end_ns),
         *([_busy(busy, evidence.end_ns)] if busy else ()),
     )
-    extra = (*agreement.results(checks), *ending_results(facts, seen))
+    extra = (*agreement.results(checks), *ending_results(facts, seen, reboot))
     judged = judge_run(facts.limits, evidence, facts.caps, extra, findings)
     inputs = reporting.Inputs(
         facts, seen, judged.evidence, judged, checks, cards.cards(evidence, facts, judged.heat),
@@ -95,6 +98,10 @@ def decode_rates(reader: JournalReader, window: Window, span: Span) -> Retention
     return decode_retention(np.arange(len(rates), dtype=np.float64), np.asarray(rates)) if len(rates) >= 8 else None
 
 
+_MUCH = 1.25
+"""A lasting change for the worse by more than this factor is a warning."""
+
+
 def latency_findings(reader: JournalReader, window: Window, evidence: RunEvidence) -> tuple[Finding, ...]:
     """Where latency or throughput changed for good, and what else happened then."""
     found: list[Finding] = []
@@ -115,8 +122,10 @@ def latency_findings(reader: JournalReader, window: Window, evidence: RunEvidenc
         judged = judge_latency(LatencyQuestion(x[inside], y[inside], name=name, more_is_worse=worse))
         for match in coincidences(judged, evidence.events, window.start_ns):
             at_ns = window.start_ns + int(match.change.x * 1e9)
-            found.append(Finding(f"latency.{metric}", Severity.INFO, f"{name} changed", match.what, at_ns,
-                                 metric=metric, value=match.change.after))  # fmt: skip
+            much_worse = max(match.change.ratio, 1 / match.change.ratio) > _MUCH and (match.change.ratio > 1) is worse
+            severity = Severity.WARNING if much_worse else Severity.INFO
+            found.append(Finding(f"latency.{metric}", severity, f"{name} changed", match.what, at_ns,
+                                 metric=metric, value=match.change.after, unit=series.metric.unit))  # fmt: skip
     return tuple(found)
 
 
@@ -154,7 +163,7 @@ def _gained(evidence: RunEvidence, metric: str) -> float | None:
     return sum(known) if known else None
 
 
-def ending_results(facts: RunFacts, seen: Seen) -> tuple[LimitResult, ...]:
+def ending_results(facts: RunFacts, seen: Seen, reboot: Event | None = None) -> tuple[LimitResult, ...]:
     """What ended the run early bears on its outcome: a safety stop fails it, anything else leaves it open."""
     ending = seen.ending
     if ending.safety:
@@ -163,6 +172,7 @@ def ending_results(facts: RunFacts, seen: Seen) -> tuple[LimitResult, ...]:
     if ending.interrupted_by:
         share = min(1.0, seen.duration_s / facts.planned.total_s)
         why = f"the run was ended by {ending.interrupted_by} after {share:.0%} of its length"
+        why += f": {reboot.what}" if reboot else ""
         return (LimitResult("run.complete", Outcome.INCONCLUSIVE, share, 1.0, "ratio", share, why, user_set=True),)
     return ()
 

@@ -165,7 +165,7 @@ def series_of(grown: Growth) -> facts.SeriesVerdict:
         found.why,
         found.points,
         found.used_points,
-        _seconds(found.time_to_exhaustion, found.per),
+        _seconds(found.time_to_exhaustion, found.per) if (found.slope_low or 0.0) > 0 else None,
         found.headroom,
         _seconds(found.time_to_cap, found.per),
         found.slope_now,

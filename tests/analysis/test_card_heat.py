@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from soakd.analysis.evidence import RunEvidence, Track
+from soakd.analysis.evidence import OutageEvidence, RunEvidence, Track
 from soakd.analysis.limits_thermal import DRIFT_THAT_COUNTS, card_heat, judge_drift, thermal_findings
 from soakd.analysis.series import Floats
 from soakd.analysis.thermal import lagged
@@ -70,6 +72,17 @@ def test_a_swing_is_told_with_its_period() -> None:
     assert finding.value == pytest.approx(5.0, abs=0.7)
     assert "every 4m" in finding.title
     assert findings_of(run_of(card(1, resistance=0.0))) == ()
+
+
+def test_the_cooling_down_of_an_outage_is_no_swing() -> None:
+    start, end = 3000.0, 3300.0
+    down = np.abs(SECONDS - 3147.5) < 150.0
+    cooled = card(1, resistance=0.0, extra=-25.0 * lagged(SECONDS, down.astype(float), 40.0))
+    run = run_of(cooled)
+    assert [f.source for f in findings_of(run)] == ["thermal.oscillation"]
+    began = run.end_ns - int((7200 - start) * 1e9)
+    outage = OutageEvidence(began, began + int((end - start) * 1e9), None, 10)
+    assert findings_of(replace(run, load=replace(run.load, outages=(outage,)))) == ()
 
 
 def test_only_heat_is_told_of_what_kept_the_clocks_down() -> None:

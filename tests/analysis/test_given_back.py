@@ -7,7 +7,7 @@ import pytest
 
 from soakd.analysis.evidence import RunEvidence, Track, without_sums
 from soakd.analysis.given_back import kept_findings
-from soakd.model import Finding, Labels, Severity
+from soakd.model import Event, Finding, Labels, Severity
 from tests.support.evidence_of_runs import CARD, a_run, track
 
 GIB = 2**30
@@ -68,6 +68,13 @@ def test_memory_that_is_kept_is_told_and_is_no_warning() -> None:
     assert (finding.source, finding.severity, finding.labels) == ("idle.memory", Severity.INFO, CARD)
     assert "3 GiB not given back" in finding.title
     assert "75%" in finding.detail
+
+
+def test_memory_of_a_server_that_was_started_anew_is_not_compared() -> None:
+    vram = track("gpu_memory_used_bytes", over_the_run(20 * GIB, 24 * GIB, 23 * GIB))
+    run = a_quiet_run(vram)
+    restart = Event("server.restart", run.end_ns - 10**12, "the server runs again")
+    assert kept_findings(replace(run, events=(restart,))) == ()
 
 
 def card(uuid: str, bdf: str = "0000:00:06.0") -> Track:
