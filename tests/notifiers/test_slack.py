@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from soakd.errors import ConfigError
 from soakd.model import Alert, AlertState, Severity, labels
 from soakd.notifiers import slack
-from soakd.notifiers.slack_blocks import alert_blocks, escape, sparkline
+from soakd.notifiers.slack_blocks import alert_blocks, digest_blocks, escape, sparkline
 from soakd.ports import Notice, Notifier, Told
 from tests.support.gpus import HandClock
 from tests.support.slack_server import SECRET_PATH, TOKEN, SlackServer, fault_of, slack_server
@@ -163,7 +163,10 @@ def test_texts_are_escaped_and_within_slacks_limits() -> None:
     blocks = alert_blocks(nasty, "")
     assert fault_of({"text": escape(nasty.summary)[:3000], "blocks": blocks}) == ""
     assert "javascript" not in str(blocks)
-    assert "<!channel>" not in escape(nasty.summary)
+    assert escape("<!channel> & <b>") == "&lt;!channel&gt; &amp; &lt;b&gt;"
+    digest = digest_blocks([nasty], "fired")
+    marked = [b["text"]["text"] for b in digest if b["type"] == "section"]  # type: ignore[index]
+    assert not [text for text in marked if "<!" in text or "<http" in text]
 
 
 def test_sparkline() -> None:
