@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.support.evidence_of_runs import CARD, END_NS, a_load, a_run, gain, latency, limit, track
 
 from soakd.analysis.evidence import CanaryEvidence, LoadEvidence, OutageEvidence
 from soakd.analysis.limits import LOAD_JUDGES, Limit
 from soakd.analysis.limits_hardware import HARDWARE_JUDGES
 from soakd.model import Event, LimitResult, Outcome, Severity, State
+from tests.support.evidence_of_runs import CARD, END_NS, a_load, a_run, gain, latency, limit, track
 
 PASS, FAIL, OPEN, SKIPPED = Outcome.PASS, Outcome.FAIL, Outcome.INCONCLUSIVE, Outcome.NOT_JUDGED
 
