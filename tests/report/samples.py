@@ -25,6 +25,8 @@ from soakd.report.facts import (
     Span,
     Stage,
     Target,
+    Thermal,
+    WorkRate,
 )
 from soakd.report.figures import DecodeRetention, Latency, Load, Measure, ReplicaLoad
 from soakd.report.model import SCHEMA, EventLine, FindingLine, LimitLine, Outage, Report
@@ -102,7 +104,11 @@ def hostile() -> Report:
         measures=(Measure(bad, bad, 1.0, 0.5, 1.5),),
         collectors=(CollectorCoverage(bad, bad, 0.5, why=bad),),
         server_ratios=(ServerRatio(bad, labels, 0.5, drift=bad, why=bad),),
-        series=(SeriesVerdict(bad, labels, bad, "leak", bad, 1.0, 0.5, 1.5, bad, why=bad),),
+        series=(
+            SeriesVerdict(
+                bad, labels, bad, "leak", bad, 1.0, 0.5, 1.5, bad, why=bad, by_work=(WorkRate(bad, 1, 1, 1, 1, 1),)
+            ),
+        ),
     )
 
 
@@ -181,6 +187,7 @@ def full() -> Report:
             xids=() if i else (31,),
             link="gen3 x16",
             driver="535.183.06",
+            thermal=Thermal(0.21, 0.19, 0.23, 0.1, -0.2, 0.4, 0.9, 2.1, 240.0, 1.5, 1.2, 1.8, 1) if i else None,
         )
         for i in range(2)
     )
@@ -341,6 +348,14 @@ def full() -> Report:
                 why="four pages in two hours",
                 points=7200,
                 used_points=6600,
+                exhausted_in_s=3.9e6,
+                headroom=4.1 * GIB,
+                slope_now=2.0 * 2**20,
+                by_work=(
+                    WorkRate("request", 1000.0, 1.9e4, 5.0e3, 3.3e4, 0.97),
+                    WorkRate("hour", 1.0, 3.9 * 2**20, 1.1 * 2**20, 6.7 * 2**20, 0.03),
+                ),
+                detected_at_s=2032.6,
             ),
         ),
         measures=(Measure("e2e_p95", "seconds", 0.742, 0.731, 0.753, "lower", "batch means", 30),),

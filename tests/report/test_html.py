@@ -205,3 +205,13 @@ def test_a_comparison_page() -> None:
     assert "Differs or is unknown: duration." in page.words
     hostile = Page(render_comparison(compare([subject_of(samples.hostile()), subject_of(samples.full())])))
     assert {tag for tag, _ in hostile.tags} <= _ALLOWED
+
+
+def test_growth_by_work_and_the_heat_of_a_card_are_shown() -> None:
+    page = render_html(samples.full())
+    assert "per 1,000 requests" in page
+    assert "97 % of the evidence" in page
+    assert "found during the run at +00:33:53" in page
+    assert "4.1 GiB left" in page
+    assert "0.21 °C/W" in page
+    assert "1.5 °C above the other 1" in page

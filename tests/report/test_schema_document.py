@@ -15,6 +15,7 @@ TYPES = [
     *(model.Report, model.LimitLine, model.FindingLine, model.EventLine, model.Outage),
     *(facts.Target, facts.Host, facts.Span, facts.Gpu, facts.Stage, facts.PromptBand, facts.PromptMix),
     *(facts.AgreementCheck, facts.Canary, facts.SelfCheck, facts.SafetyStop, facts.SeriesVerdict, facts.ServerRatio),
+    *(facts.Thermal, facts.WorkRate),
     *(facts.CollectorCoverage, facts.ClockStep, facts.LogTail, facts.Journal),
     *(figures.Latency, figures.ReplicaLoad, figures.DecodeRetention, figures.Load, figures.Measure),
     *(compare.Comparison, compare.Row),
