@@ -12,6 +12,8 @@ from soakd.demo.launch import DemoServer
 from tests.support.daemons import configured, daemon, outcome, soakd
 
 pytestmark = pytest.mark.integration
+DOWN_S = 3.0
+"""How long the server stays away: the fault itself. Within a second it would be failed requests and a restart."""
 
 
 @pytest.mark.parametrize(("planned", "outages_max"), [(True, "PASS"), (False, "FAIL")])
@@ -31,6 +33,7 @@ async def test_a_drill_that_kills_the_server_is_the_cause_of_its_outage(
         )  # fmt: skip
         async with asyncio.timeout(120):
             await server.ended()
+            await asyncio.sleep(DOWN_S)
             await server.restart()
             out, err = await process.communicate()
     report = json.loads(out)
@@ -68,6 +71,7 @@ async def test_the_daemon_runs_the_drills_of_its_file_and_takes_none_by_order(
             process = await soakd("run", "-c", str(config), "--json")
             async with asyncio.timeout(60):
                 await server.ended()
+            await asyncio.sleep(DOWN_S)
             await server.restart()
             _, out, err = await outcome(process)
     assert "the daemon at" in err

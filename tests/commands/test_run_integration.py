@@ -136,6 +136,7 @@ async def test_a_server_that_dies_and_returns_is_an_outage_and_a_fail(demo_direc
         )  # fmt: skip
         await until_load(process, "hold")
         await server.kill()
+        await asyncio.sleep(3.0)  # the length of the fault itself
         await server.restart()
         code, out, err = await outcome(process)
     report = json.loads(out)
