@@ -24,7 +24,7 @@ soak: $(VENV)/soak.stamp ## soak $$SOAKD_TARGET, or llama.cpp with a tiny Qwen3,
 
 test: $(VENV)/dev.stamp ## every test; those that need a database or Alertmanager skip where it is not installed
 	$(BIN)/python -m pytest -m "not integration" -n auto
-	$(BIN)/python -m pytest -m integration --reruns 2
+	$(BIN)/python -m pytest -m integration -n 2 --reruns 2
 
 lint: $(VENV)/dev.stamp ## ruff, mypy strict, import layers
 	$(BIN)/ruff check .
