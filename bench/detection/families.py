@@ -73,6 +73,16 @@ def leaking(noise: Noise, percent_per_hour: float, hours: float = HOURS) -> Make
     return make
 
 
+def walk(step: float) -> Maker:
+    """A random walk of so many MiB from one second to the next: no leak, and no noise that averages out either."""
+
+    def make(rng: np.random.Generator) -> Made:
+        t = _time()
+        return _made(t, np.cumsum(rng.standard_normal(len(t))) * step, 0.0, Shape.FLAT)
+
+    return make
+
+
 def one_sided(rng: np.random.Generator) -> Made:
     """A floor with bursts above it that last seconds to a minute."""
     t = _time()
@@ -197,6 +207,7 @@ NULLS: dict[str, Maker] = {
     "flat ar4": leaking(AR4, 0.0),
     "flat ar16": leaking(AR16, 0.0),
     "flat rho .999": leaking(SLOW, 0.0),
+    "flat walk": walk(0.2),
     "one-sided": one_sided,
     "warm-up ar1": warm_up(AR1),
     "warm-up ar4": warm_up(AR4),

@@ -1,9 +1,10 @@
 """How far a load engine's figures are from the truth: TTFT and ITL at P50/P95/P99 against a server that logs its own.
 
-``python -m bench.load.accuracy [--streams 16,64,256,512] [--seconds 8] [--repeat 1] [--peers]`` runs soakd's engine
-on both transports, a loop like that of vllm bench serve (own code) and, with ``--peers``, guidellm and AIPerf from
-environments of their own under bench/out. Client and server are pinned to different cores; all figures of a row are of
-one run. A table goes to stdout, JSON to bench/out/accuracy.json.
+``python -m bench.load.accuracy [--streams 16,64,256,512] [--seconds 8] [--itl-ms 10] [--repeat 1] [--peers]``
+
+It runs soakd's engine on both transports, a loop like that of vllm bench serve (own code) and, with ``--peers``,
+guidellm and AIPerf from environments of their own under bench/out. Client and server are pinned to different cores; all
+figures of a row are of one run. A table goes to stdout, JSON to bench/out/accuracy.json.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ def soakd(transport: TransportKind) -> Client:
     return run
 
 
-def row(client: Client, cores: Cores, streams: int, seconds: float) -> dict[str, object] | None:
-    with known_server(cores.server) as server:
+def row(client: Client, cores: Cores, streams: int, seconds: float, itl_ms: float) -> dict[str, object] | None:
+    with known_server(cores.server, "--itl-ms", str(itl_ms)) as server:
         try:
             found = client(server, streams, seconds, cores.client)
         except peers.Unavailable as error:
@@ -56,6 +57,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="accuracy of load engines against a server of known timing")
     parser.add_argument("--streams", default="16,64,256,512")
     parser.add_argument("--seconds", type=float, default=8.0)
+    parser.add_argument("--itl-ms", type=float, default=10.0, help="of the server; 50 is 20 tokens/s a stream")
     parser.add_argument("--repeat", type=int, default=1)
     parser.add_argument("--peers", action="store_true", help="install and run guidellm and AIPerf too")
     options = parser.parse_args()
@@ -71,7 +73,7 @@ def main() -> None:
     for streams in map(int, options.streams.split(",")):
         for client in clients:
             for _ in range(options.repeat):
-                if (found := row(client, cores, streams, options.seconds)) is not None:
+                if (found := row(client, cores, streams, options.seconds, options.itl_ms)) is not None:
                     rows.append(found)
     print(save("accuracy.json", rows), file=sys.stderr)
 

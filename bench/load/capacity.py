@@ -18,8 +18,8 @@ from soakd.load.arrivals import Closed
 from soakd.load.spec import TransportKind
 
 Client = Callable[[KnownServer, int, float, int], Measured]
-TOKENS = (("tokens/s", ("--tokens", "64"), (32, 64, 128, 256, 384, 512, 640, 768)),)
-REQUESTS = (("requests/s", ("--tokens", "1", "--ttft-ms", "50"), (16, 32, 64, 128, 192, 256, 384, 512)),)
+TOKENS = (("tokens/s", ("--tokens", "64"), (32, 64, 128, 256, 384, 512, 768, 1024, 1536)),)
+REQUESTS = (("requests/s", ("--tokens", "1", "--ttft-ms", "50"), (16, 32, 64, 128, 256, 384, 512, 768, 1024)),)
 WITHIN = 0.05
 SERVER_LATE_MS = 60.0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import resource
@@ -58,9 +59,25 @@ class KnownServer:
         return document
 
 
+@functools.cache
+def server_command() -> tuple[str, ...]:
+    """The server of known timing: in C where this machine has a compiler, since the one in Python is the limit from
+    about 512 streams on."""
+    source = HERE.parent / "servers" / "known_timing.c"
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        print("no C compiler: the server is known_timing.py, which is late from 512 streams on", file=sys.stderr)
+        return sys.executable, str(source.with_suffix(".py"))
+    OUT.mkdir(parents=True, exist_ok=True)
+    program = OUT / "known_timing"
+    if not program.exists() or program.stat().st_mtime < source.stat().st_mtime:
+        subprocess.run([compiler, "-O2", "-o", str(program), str(source)], check=True)
+    return (str(program),)
+
+
 @contextlib.contextmanager
 def known_server(core: int | None, *options: str) -> Iterator[KnownServer]:
-    command = [sys.executable, str(HERE.parent / "servers" / "known_timing.py"), *options]
+    command = [*server_command(), *options]
     if core is not None:
         command += ["--core", str(core)]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)

@@ -14,7 +14,11 @@ from numpy.typing import NDArray
 
 from soakd.analysis.series import Floats
 
-MOST_BLOCKS = 240
+MOST_BLOCKS = 480
+_MOST_SINGLE = 240
+"""Readings up to which each is a block of its own."""
+
+_FEWEST_BLOCKS = 120
 _READINGS_A_BLOCK = 8
 _ROBUST_FROM = 8
 
@@ -120,15 +124,15 @@ def clean(x: Floats, y: Floats, load: Floats | None = None) -> tuple[Floats, Flo
 
 
 def summarise(x: Floats, y: Floats, load: Floats | None = None, most: int = MOST_BLOCKS) -> Blocks:
-    """Blocks of equal width over clean readings: one reading each up to ``most`` readings, else at most ``most``."""
+    """Blocks of equal width over clean readings: one reading each up to 240 readings, else at most ``most``."""
     n = len(x)
     if n == 0:
         e = np.empty(0)
         return Blocks(e, e, e, np.empty(0, np.int64), e, e, e, e, e, e, e, e, None, 0.0)
-    if n <= most:
+    if n <= min(most, _MOST_SINGLE):
         starts, width = np.arange(n), 0.0
     else:
-        wanted = int(np.clip(n // _READINGS_A_BLOCK, most // 2, most))
+        wanted = int(np.clip(n // _READINGS_A_BLOCK, _FEWEST_BLOCKS, most))
         width = float(x[-1] - x[0]) / wanted
         index = np.minimum(((x - x[0]) / width).astype(np.int64), wanted - 1)
         starts = np.flatnonzero(np.diff(index, prepend=-1))
@@ -216,25 +220,19 @@ class BlockBuilder:
         return (x - self.rows[0][0]) % self.width
 
     def _widen(self) -> None:
-        origin = self.rows[0][0]
-        span = self.last_x - origin
+        span = self.last_x - self.rows[0][0]
         self.width = max(self.width * 2.0, span / MOST_BLOCKS)
-        merged: list[list[float]] = []
-        place = -1
-        for row in self.rows:
-            mine = int((row[0] - origin) / self.width)
-            if mine == place:
-                merged[-1] = _merge(merged[-1], row)
-            else:
-                merged.append(row)
-                place = mine
-        self.rows = merged
+        self.rows = _coarser(self.rows, self.width)
 
     def blocks(self) -> Blocks:
-        """What has been read so far."""
+        """What has been read so far, in blocks of about eight readings and more where there are enough."""
         if not self.rows:
             return summarise(np.empty(0), np.empty(0))
-        a = np.array(self.rows)
+        rows, width = self.rows, self.width
+        while len(rows) > _MOST_SINGLE and self.taken < 0.75 * _READINGS_A_BLOCK * len(rows):
+            width = 2.0 * (width or (self.last_x - rows[0][0]) / len(rows))
+            rows = _coarser(rows, width)
+        a = np.array(rows)
         count = a[:, 3].astype(np.int64)
         robust = (count >= _ROBUST_FROM) & np.isfinite(a[:, 5])
         load = np.where(robust, a[:, 14], a[:, 13])
@@ -253,8 +251,23 @@ class BlockBuilder:
             down_x=a[:, 11],
             square=a[:, 12],
             load=load if loaded else None,
-            width=self.width,
+            width=width,
         )
+
+
+def _coarser(rows: list[list[float]], width: float) -> list[list[float]]:
+    """Neighbouring rows merged into rows of ``width``."""
+    origin = rows[0][0]
+    merged: list[list[float]] = []
+    place = -1
+    for row in rows:
+        mine = int((row[0] - origin) / width)
+        if mine == place:
+            merged[-1] = _merge(merged[-1], row)
+        else:
+            merged.append(row)
+            place = mine
+    return merged
 
 
 def _merge(a: list[float], b: list[float]) -> list[float]:

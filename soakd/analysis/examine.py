@@ -28,6 +28,7 @@ from soakd.analysis.shape import (
     is_fast_sawtooth,
     lifetimes,
     spread_out,
+    stairs_stay,
 )
 
 SECONDS_PER_HOUR = 3600.0
@@ -171,7 +172,7 @@ def _after_warmup(question: SeriesQuestion, main: Blocks) -> int:
 
 def _staircase(late: tuple[FoundJump, ...], main: Blocks, used: Blocks) -> Staircase | None:
     start, end = float(used.first_x[0]), float(used.last_x[-1])
-    if not spread_out(late, end - start):
+    if not spread_out(late, end - start) or not stairs_stay(used.low, late):
         return None
     return find_staircase(late, float(main.first_x[0]), start, end)
 

@@ -30,7 +30,7 @@ _FULL_SHARE, _LATE_SHARE = 0.8, 0.2
 WARMED_UP_TAUS = 4.0
 """Time constants after which a warm-up is over (98 %)."""
 
-SLOWING_RATIO = 2.5
+SLOWING_RATIO = 3.0
 SLOWED_SHARE = 0.85
 """Last half's slope over the whole's below which a bend matters: a saturating fill with a time constant of up to 1.7
 times the span is below it."""
@@ -91,6 +91,15 @@ class Growth:
         return tail_probability((self.slope - limit) / self.sd, self.length, self.points, plain=self.plain)
 
 
+_GAP_BLOCKS, _GAP_SHARE = 8.0, 0.02
+"""A gap counts from so many blocks and so much of the span on."""
+
+_BESIDE_GAP = 20
+"""Blocks on each side of a gap from which they can speak for themselves."""
+
+_MOST_GAPS = 4
+
+
 @dataclass(frozen=True, slots=True)
 class _Part:
     b: Blocks
@@ -100,8 +109,8 @@ class _Part:
 
 def _columns(b: Blocks, jumps: Sequence[FoundJump], tooth: Sawtooth | None) -> _Part:
     """Drop each jump's own block and its neighbours (their level may be neither before nor after, as where two jumps
-    fall in neighbouring blocks) and make a column for each jump. Of a sawtooth, make one of the time since the last
-    fall: what then grows is the line of the troughs."""
+    fall in neighbouring blocks) and make a column for each jump and each long gap. Of a sawtooth, make one of the time
+    since the last fall: what then grows is the line of the troughs."""
     single = b.width == 0.0
     keep = np.ones(len(b), dtype=bool)
     columns = []
@@ -109,6 +118,7 @@ def _columns(b: Blocks, jumps: Sequence[FoundJump], tooth: Sawtooth | None) -> _
         if not single:
             keep[max(0, j.index - 1) : j.index + 2] = False
         columns.append((np.arange(len(b)) >= j.index).astype(np.float64))
+    columns += [(np.arange(len(b)) >= g).astype(np.float64) for g in _gaps(b) if not _near(g, jumps)]
     if tooth is not None:
         age = tooth.age(b)
         keep &= np.isfinite(age)
@@ -122,6 +132,21 @@ def _columns(b: Blocks, jumps: Sequence[FoundJump], tooth: Sawtooth | None) -> _
     if has_load and load is not None:
         columns.append(load)
     return _Part(part, np.column_stack(columns) if columns else None, has_load)
+
+
+def _gaps(b: Blocks) -> list[int]:
+    """Indices of the first block after each long gap, the longest gaps only. The noise has forgotten its level by
+    then: as one step between neighbours, what differs would pass for growth."""
+    if len(b) < 2 * _BESIDE_GAP:
+        return []
+    distance = b.first_x[1:] - b.last_x[:-1]
+    least = max(_GAP_BLOCKS * float(np.median(np.diff(b.x))), _GAP_SHARE * float(b.last_x[-1] - b.first_x[0]))
+    found = [int(i) + 1 for i in np.argsort(-distance, kind="stable")[:_MOST_GAPS] if distance[i] > least]
+    return [i for i in found if _BESIDE_GAP <= i <= len(b) - _BESIDE_GAP]
+
+
+def _near(index: int, jumps: Sequence[FoundJump]) -> bool:
+    return any(abs(j.index - index) <= 1 for j in jumps)
 
 
 def within(jumps: Sequence[FoundJump], start: int, end: int) -> tuple[FoundJump, ...]:

@@ -219,7 +219,13 @@ def _axis(table: _Table) -> tuple[int, Axis]:
         if axis is not None and (axis.stamp or _numeric(table, i)):
             return i, axis
     known = "time_s, t_s, time_ms, hours, an ISO time, requests, tokens or turns"
-    raise _refuse(table.path, 1, table.header[0], "the first column is neither time nor a count of work", known)
+    raise _refuse(
+        table.path,
+        1,
+        table.header[0] if table.header else "",
+        "the first column is neither time nor a count of work",
+        known,
+    )
 
 
 def _numeric(table: _Table, place: int) -> bool:

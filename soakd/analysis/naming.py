@@ -8,6 +8,7 @@ from soakd.analysis.blocks import Blocks
 from soakd.analysis.examine import Examined
 from soakd.analysis.growth import WARMED_UP_TAUS
 from soakd.analysis.series import Floats, Shape
+from soakd.analysis.shape import stairs_stay
 
 _FLOOR = 0.1
 _FEWEST_BESIDE = 3
@@ -43,7 +44,7 @@ def quiet_shape(facts: Examined) -> Shape:
     if not g.still and g.low * g.span > 2 * q.page:
         return Shape.WARM_UP
     middle = float(facts.used.first_x[0] + facts.used.last_x[-1]) / 2
-    if len(ups) >= 3:
+    if len(ups) >= 3 and stairs_stay(facts.used.low, facts.late_jumps):
         thinned = sum(j.x > middle for j in ups) <= 1
         return Shape.WARM_UP if thinned else Shape.STAIRCASE
     if facts.late_jumps and _left_a_step(facts):

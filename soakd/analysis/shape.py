@@ -24,6 +24,7 @@ _STEADY_BEFORE = 8
 _STEADY_SHARE = 0.3
 """For so many blocks before its death a process was above this share of its level."""
 
+_FLOOR = 0.1
 _JUMP_SIGMAS = 6.0
 _JUMP_PAGES = 3.0
 _JUMP_SHARE = 0.002
@@ -201,14 +202,18 @@ def _jumps_once(b: Blocks, low: Floats, page: float, known: set[int]) -> list[Fo
         if taken[i]:
             continue
         taken[max(0, i - _REACH) : i + _REACH + 1] = True
-        place = b.up_x[i] if excess[i] > 0 else b.down_x[i]
+        # the change itself may lie at the edge of a neighbour
+        near = range(max(0, i - 1), min(n, i + 2))
+        place = (
+            b.up_x[max(near, key=b.up.__getitem__)] if excess[i] > 0 else b.down_x[min(near, key=b.down.__getitem__)]
+        )
         found.append(FoundJump(int(i), float(place), float(excess[i])))
     return found
 
 
 def find_sawtooth(b: Blocks, jumps: Sequence[FoundJump]) -> Sawtooth | None:
-    """Three or more falls, each after a climb of at least half its size; None where there are fewer, or where what
-    falls had jumped up (those are bursts)."""
+    """Three or more falls, each after a climb of at least half its size, no half of which comes at once; None where
+    there are fewer, or where what falls had jumped up (those are bursts)."""
     falls = [j for j in jumps if j.size < 0]
     if len(falls) < 3:
         return None
@@ -222,8 +227,9 @@ def find_sawtooth(b: Blocks, jumps: Sequence[FoundJump]) -> Sawtooth | None:
         first, last = max(0, a - 1), max(a, z - 1)
         troughs.append(first + int(np.argmin(b.low[first:last])) if last > first else a)
     for fall, trough in zip(falls[1:], troughs[1:], strict=False):
-        peak = float(b.low[trough : fall.index + 1].max())
-        climbs += peak - float(b.low[trough]) >= 0.5 * -fall.size
+        climb = float(b.low[trough : fall.index + 1].max() - b.low[trough])
+        sudden = float(b.up[trough : fall.index + 1].max()) >= 0.5 * -fall.size
+        climbs += climb >= 0.5 * -fall.size and not sudden
     jumped = sum(j.size for j in jumps if j.size > 0)
     if climbs < 2 or climbs < 0.6 * (len(falls) - 1) or jumped > -0.5 * sum(j.size for j in falls):
         return None
@@ -276,6 +282,19 @@ def find_staircase(jumps: Sequence[FoundJump], origin: float, start: float, end:
         slope_now=float(size[late].sum() / (end - half)),
         spread=max(spread, slope / len(ups)),
     )
+
+
+def stairs_stay(low: Floats, jumps: Sequence[FoundJump]) -> bool:
+    """Whether the level rose by at least half of what the jumps sum to, not only at the very end: bursts leave nothing.
+
+    Floors of the first and the last quarter are compared, since bursts do not reach those.
+    """
+    quarter = max(3, len(low) // 4)
+    stairs = np.zeros(len(low))
+    for j in jumps:
+        stairs[j.index :] += j.size
+    rise, wanted = (float(np.quantile(y[-quarter:], _FLOOR) - np.quantile(y[:quarter], _FLOOR)) for y in (low, stairs))
+    return rise >= 0.5 * wanted and wanted >= 0.25 * sum(j.size for j in jumps if j.size > 0)
 
 
 def spread_out(jumps: Sequence[FoundJump], span: float) -> bool:

@@ -24,6 +24,9 @@ _NUGGETS = (0.0, 0.3, 1.0, 3.0, 10.0, 40.0, 200.0)
 _RANDOM_WALK_PRIOR = 3.0
 """Prior odds of a random walk against each other spectrum: the likelihood alone mistakes one for an AR(1) too often."""
 
+_CURVE_ODDS = 0.1
+"""Prior odds of a warm-up curve of any time constant against none: what is judged begins after the warm-up."""
+
 _SHORTEST_LENGTH = 0.3
 """Correlation length that white noise counts as."""
 
@@ -76,7 +79,7 @@ class _Spectra:
     log_length: Floats
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=16)
 def _spectra(points: int) -> _Spectra:
     omega = np.pi * np.arange(1, points) / points
     shapes: list[Floats] = [np.ones_like(omega)]
@@ -169,8 +172,8 @@ def fit_trend(t: Floats, y: Floats, fixed: Floats | None = None, curves: Floats 
 
     models = _fit_models(gram, 2 + k, rows, spectra)
     count = len(models.bic)
-    # a warm-up curve of any time constant is as likely beforehand as none
-    odds = models.bic - np.log([1.0] + [max(count - 1.0, 1.0)] * (count - 1))
+    odds = models.bic.copy()
+    odds[1:] += np.log(_CURVE_ODDS / max(count - 1.0, 1.0))
     share = np.exp(odds - odds.max())
     share /= share.sum()
     mix = share[:, None] * models.share
@@ -189,7 +192,7 @@ def fit_trend(t: Floats, y: Floats, fixed: Floats | None = None, curves: Floats 
         slope=0.0 if constant else slope * scale / span,
         sd=0.0 if constant else float(np.sqrt(variance)) * scale / span,
         rho=float(mix.sum(axis=0) @ spectra.correlation),
-        length=float(np.exp(mix.sum(axis=0) @ spectra.log_length)),
+        length=_SHORTEST_LENGTH if constant else float(np.exp(mix.sum(axis=0) @ spectra.log_length)),
         noise=float(np.std(columns[:, 0] - shape)) * scale,
         effects=tuple(float(b * scale / width[i]) for i, b in enumerate(beta[1:])),
         warm=float(share[1:].sum()),

@@ -115,9 +115,11 @@ async def test_an_interrupt_before_the_load_ends_at_once_without_a_traceback(
 
 
 async def test_an_interrupt_while_the_modules_load_leaves_no_traceback() -> None:
+    # what started these tests may have had it ignored (nohup, a job in the background), which is inherited
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-X", "importtime", "-m", "soakd", "runs", stdout=PIPE, stderr=PIPE
-    )
+        sys.executable, "-X", "importtime", "-m", "soakd", "runs", stdout=PIPE, stderr=PIPE,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )  # fmt: skip
     assert process.stderr is not None
     async with asyncio.timeout(60):
         while b"soakd.errors" not in await process.stderr.readline():
