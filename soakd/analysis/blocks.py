@@ -229,7 +229,9 @@ class BlockBuilder:
         if not self.rows:
             return summarise(np.empty(0), np.empty(0))
         rows, width = self.rows, self.width
-        while len(rows) > _MOST_SINGLE and self.taken < 0.75 * _READINGS_A_BLOCK * len(rows):
+        while self.taken < 0.75 * _READINGS_A_BLOCK * len(rows) and len(rows) > (
+            _MOST_SINGLE if width else MOST_BLOCKS
+        ):
             width = 2.0 * (width or (self.last_x - rows[0][0]) / len(rows))
             rows = _coarser(rows, width)
         a = np.array(rows)

@@ -271,13 +271,12 @@ def find_staircase(jumps: Sequence[FoundJump], origin: float, start: float, end:
     p = min(1.0, 2.0 * min(poisson.sf(len(ups) - 1, due_all), poisson.sf(int(late.sum()) - 1, due_late)))
     gaps = np.diff(at)
     slope = float(size[1:].sum() / (at[-1] - at[0]))
-    rates = size[1:] / gaps
     spread = float(np.std(gaps) / np.mean(gaps) + np.std(size) / np.mean(size)) * slope / np.sqrt(len(gaps))
     return Staircase(
         jumps=len(ups),
         late=int(late.sum()),
         due=due_late,
-        p_value=float(p) if rates.size else 1.0,
+        p_value=float(p),
         slope=slope,
         slope_now=float(size[late].sum() / (end - half)),
         spread=max(spread, slope / len(ups)),
