@@ -6,7 +6,7 @@ from pathlib import Path
 
 import orjson
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from soakd.analysis.analyze import AnalyzeOptions, analyze_file
@@ -190,6 +190,7 @@ def test_a_constant_column_and_an_unknown_one(tmp_path: Path) -> None:
 
 @settings(max_examples=150, deadline=None)
 @given(st.binary(max_size=300) | st.text(alphabet='time_s,rss0123456789.\n"-e {}[]:', max_size=200).map(str.encode))
+@example(b"{}")
 def test_no_file_ends_in_a_traceback(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
     path = tmp_path_factory.getbasetemp() / "any.csv"
     path.write_bytes(data)
