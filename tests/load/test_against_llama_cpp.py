@@ -119,6 +119,11 @@ async def test_a_wrong_path_is_an_http_error_with_the_server_s_words(llama_serve
 
 async def test_a_server_killed_in_mid_run_and_restarted(tmp_path: Path) -> None:
     async with DemoServer.start(tmp_path) as server:
+
+        async def come_back() -> None:
+            await asyncio.sleep(3.0)  # the length of the fault itself
+            await server.restart()
+
         spec = LoadSpec(
             TargetSpec((server.url,), model=server.model), (Stage("hold", Closed(4), 20.0),), PROMPTS, window_s=1.0,
             workers=1,
@@ -132,7 +137,7 @@ async def test_a_server_killed_in_mid_run_and_restarted(tmp_path: Path) -> None:
             async for message in driver.messages():
                 if isinstance(message, Tick) and message.elapsed_s == 5.0:
                     await server.kill()
-                    restarting = asyncio.create_task(server.restart())
+                    restarting = asyncio.create_task(come_back())
                 elif isinstance(message, LoadEvent):
                     events.append(message)
                 elif isinstance(message, Done):
