@@ -119,6 +119,8 @@ def table(sims: int, seed: int, jobs: int, factor: float) -> list[list[list[floa
     result = []
     for size in SIZES:
         by_tail = np.maximum.accumulate([solve(found[size], tail, factor) for tail in TAILS], axis=0)
+        # a tail of too few series is at least as far out as that of normal noise
+        by_tail[2] = np.maximum(by_tail[2], by_tail[1] * float(ndtri(TAILS[2]) / ndtri(TAILS[1])))
         result.append([[float(v) for v in row] for row in by_tail.T])
         print(size, np.round(by_tail, 2).tolist(), file=sys.stderr, flush=True)
     return result
