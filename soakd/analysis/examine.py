@@ -35,6 +35,12 @@ SECONDS_PER_HOUR = 3600.0
 DEFAULT_WARMUP_S = 600.0
 FEWEST_AFTER_WARMUP = 10
 _FEWEST_COARSE = 16
+_LAST_SHARE = 1.0 / 3.0
+"""Share of what is judged that the last plateaus must span together."""
+
+_REST_MOVES = 3
+"""Moves that were due on a plateau (chance of none: 5 %) from which its rest says that growth has ended."""
+
 _MOST_LIVES = 5
 """Lifetimes whose slopes are fitted, the longest first."""
 
@@ -130,9 +136,13 @@ def examine_blocks(question: SeriesQuestion, b: Blocks) -> Examined:
 
 
 def _begin(question: SeriesQuestion, main: Blocks, jumps: tuple[FoundJump, ...]) -> int:
-    """Where judging begins: after the warm-up, and not in a block in which a jump falls (it is on neither level)."""
+    """Where judging begins: after the warm-up, and neither in a block in which a jump falls nor in the one after it
+    (they may be on neither level, as where two jumps fall in neighbouring blocks)."""
     begin = _after_warmup(question, main)
-    return begin + (any(j.index == begin for j in jumps) and begin + 1 < len(main))
+    if begin == 0 or main.width == 0.0:
+        return begin + (any(j.index == begin for j in jumps) and begin + 1 < len(main))
+    past = [j.index + 2 for j in jumps if begin - 1 <= j.index <= begin]
+    return min(max(past, default=begin), max(len(main) - 1, 0))
 
 
 def _settled_blocks(main: Blocks, page: float) -> tuple[Blocks, tuple[FoundJump, ...]]:
@@ -178,12 +188,22 @@ def _staircase(late: tuple[FoundJump, ...], main: Blocks, used: Blocks) -> Stair
 
 
 def _last_plateau(used: Blocks, late: tuple[FoundJump, ...], page: float) -> Growth | None:
-    """Growth since the last upward jump alone: what is said after pools have stopped growing."""
-    ups = [j.index for j in late if j.size > 0]
+    """Growth since the last upward jump alone: what is said after pools have stopped growing. A plateau too short to
+    speak for itself is taken with those before it, up to the last third, unless it rests where they would have moved.
+    """
+    ups = [j for j in late if j.size > 0]
     if not ups:
         return None
-    part = _slice(used, ups[-1] + 1, len(used))
-    return measure_growth(part, (), page, float(used.first_x[0])) if len(part) >= FEWEST_BLOCKS else None
+    end, origin = float(used.last_x[-1]), float(used.first_x[0])
+    third = end - (end - origin) * _LAST_SHARE
+    begin = next((j.index + 1 for j in reversed(ups) if j.x <= third), 0)
+    together = measure_growth(_slice(used, begin, len(used)), within(late, begin, len(used)), page, origin)
+    if ups[-1].x <= third:
+        return together
+    alone = measure_growth(_slice(used, ups[-1].index + 1, len(used)), (), page, origin)
+    if together is None or alone is None or alone.up > 0:
+        return together
+    return alone if together.up * alone.span >= _REST_MOVES * together.span else together
 
 
 def _slope_of(question: SeriesQuestion, life: Blocks) -> float | None:

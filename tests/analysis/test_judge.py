@@ -103,12 +103,27 @@ def test_a_large_warm_up_of_any_time_constant_leaves_no_slope(noise: Draw, ask: 
     assert found.slope_high < 12
 
 
-def test_growth_before_a_late_jump_must_show_after_it(ask: Ask) -> None:
-    pages = 2 * np.floor(T / 150)
-    found = judge_series(ask(pages + 700 * (T > 6700)))
-    earlier = judge_series(ask(pages + 700 * (T > 2000)))
-    assert found.verdict is Leak.INCONCLUSIVE
-    assert earlier.verdict is Leak.LEAK
+@pytest.mark.parametrize(
+    ("grows_until", "jump_at", "verdict"),
+    [
+        (7200, 2000, Leak.LEAK),
+        (7200, 6700, Leak.LEAK),
+        (7200, 7100, Leak.LEAK),
+        (6500, 6500, Leak.INCONCLUSIVE),
+        (5500, 6700, Leak.INCONCLUSIVE),
+    ],
+)
+def test_growth_before_a_late_jump_must_show_after_it(
+    ask: Ask, grows_until: int, jump_at: int, verdict: Leak
+) -> None:
+    pages = 2 * np.floor(np.minimum(T, grows_until) / 150)
+    assert judge_series(ask(pages + 700 * (jump_at < T))).verdict is verdict
+
+
+def test_a_jump_at_the_end_of_the_warm_up_is_no_part_of_the_slope(ask: Ask) -> None:
+    t = np.arange(0.0, 480.0, 0.2)
+    found = judge_series(replace(ask(2 * np.floor(t / 16) + 1800 * (t > 119.4) + 900 * (t > 122.4)), x=t))
+    assert found.slope == pytest.approx(450, rel=0.05)
 
 
 def test_load_explains_what_it_drives(noise: Draw, ask: Ask) -> None:
