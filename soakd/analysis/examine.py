@@ -8,7 +8,6 @@ import numpy as np
 
 from soakd.analysis.blocks import Blocks, clean, summarise
 from soakd.analysis.growth import (
-    FEWEST_BLOCKS,
     Growth,
     is_quantised,
     measure_growth,

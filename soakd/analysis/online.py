@@ -1,9 +1,9 @@
 """A series judged while it grows: O(1) per reading, bounded memory, looks corrected for repetition.
 
 Looks are due after a quarter of the wanted run (two minutes and 60 readings where none is known), then each time the
-series has grown by an eighth, so that their number grows with the logarithm of the length. A look is held to the
+series has grown by a twelfth, so that their number grows with the logarithm of the length. A look is held to the
 critical value of the whole run over the square root of the fraction elapsed (O'Brien & Fleming), and a LEAK is said
-when two looks in a row find it: the chance of ever saying so by mistake stays below that of one look at the end.
+when three looks in a row find it. What that leaves of mistakes is measured in ``bench/detection``.
 """
 
 from __future__ import annotations
@@ -22,15 +22,19 @@ from soakd.analysis.series import Leak, SeriesJudgement, SeriesQuestion
 FIRST_LOOK_SHARE = 0.25
 FIRST_LOOK_S = 120.0
 FIRST_LOOK_READINGS = 60
-LOOK_GROWTH = 1.125
-"""A look is due when the span has grown by this factor: 12 looks take a run from its first quarter to its end."""
+LOOK_GROWTH = 1.08
+"""A look is due when the span has grown by this factor: 18 looks take a run from its first quarter to its end."""
 
 CONFIRM_GROWTH = 1.05
-"""The same for the look that confirms one that found a leak."""
+"""The same for the looks that confirm one that found a leak."""
+
+CONFIRMATIONS = 3
+"""Looks in a row that must find a leak before it is said: neighbours share most of their readings, so that two agree
+by chance too often."""
 
 LONGEST_WARMUP_S = 600.0
 
-_STATE_VERSION = 1
+_STATE_VERSION = 2
 _MOST_STARTS = 64
 
 
@@ -54,7 +58,7 @@ class MonitorConfig:
 
 @dataclass(frozen=True, slots=True)
 class MonitorState:
-    """All that a monitor knows, as plain values."""
+    """All that a monitor knows, as plain values. ``found`` is how many of the last looks in a row found a leak."""
 
     rows: tuple[tuple[float, ...], ...] = ()
     width: float = 0.0
@@ -64,7 +68,7 @@ class MonitorState:
     starts: tuple[float, ...] = ()
     looks: int = 0
     last_look: float | None = None
-    suspected: bool = False
+    found: int = 0
     detected_at: float | None = None
 
 
@@ -85,8 +89,8 @@ class Look:
 class SeriesMonitor:
     """``add`` each reading; ``look`` when it suits: it judges only when a look is due and returns None otherwise.
 
-    A LEAK is returned once two looks in a row say so (the first of them is given as INCONCLUSIVE); ``detected_at`` is
-    then the ``x`` of the second.
+    A LEAK is returned once three looks in a row say so (those before are given as INCONCLUSIVE); ``detected_at`` is
+    then the ``x`` of the third.
     """
 
     def __init__(self, config: MonitorConfig) -> None:
@@ -95,7 +99,7 @@ class SeriesMonitor:
         self._starts: list[float] = []
         self._looks = 0
         self._last_look: float | None = None
-        self._suspected = False
+        self._found = 0
         self._detected_at: float | None = None
 
     @property
@@ -114,7 +118,7 @@ class SeriesMonitor:
     def restarted(self, x: float) -> None:
         """A new process answers from ``x`` on: the lifetime before it is closed. The last 64 are kept."""
         self._starts = [*self._starts[1 - _MOST_STARTS :], x]
-        self._suspected = False
+        self._found = 0
 
     def due(self, now: float) -> bool:
         """Whether ``look`` would judge at ``now``; cheap enough to ask every second."""
@@ -127,7 +131,7 @@ class SeriesMonitor:
                 return span >= FIRST_LOOK_SHARE * wanted and self._readings >= FEWEST_READINGS
             enough = self._config.per != "hour" or span >= FIRST_LOOK_S
             return enough and self._readings >= FIRST_LOOK_READINGS
-        return span >= (CONFIRM_GROWTH if self._suspected else LOOK_GROWTH) * self._last_look
+        return span >= (CONFIRM_GROWTH if self._found and self._detected_at is None else LOOK_GROWTH) * self._last_look
 
     @property
     def _readings(self) -> int:
@@ -176,13 +180,13 @@ class SeriesMonitor:
         return normal_tail_at(self._alpha, share)
 
     def settle(self, look: Look, judgement: SeriesJudgement) -> SeriesJudgement:
-        """The answer of a look: a leak is said at the second that finds it."""
+        """The answer of a look: a leak is said at the third in a row that finds it."""
         if judgement.verdict is not Leak.LEAK:
-            self._suspected = False
+            self._found = 0
             return judgement
-        if not self._suspected and self._detected_at is None:
-            self._suspected = True
-            why = f"{judgement.why}; found at one look, to be confirmed by the next"
+        self._found = min(self._found + 1, CONFIRMATIONS)
+        if self._detected_at is None and self._found < CONFIRMATIONS:
+            why = f"{judgement.why}; found at {self._found} of {CONFIRMATIONS} looks in a row, to be confirmed"
             return replace(judgement, verdict=Leak.INCONCLUSIVE, why=why)
         if self._detected_at is None:
             self._detected_at = look.now
@@ -214,7 +218,7 @@ class SeriesMonitor:
             starts=tuple(self._starts),
             looks=self._looks,
             last_look=self._last_look,
-            suspected=self._suspected,
+            found=self._found,
             detected_at=self._detected_at,
         )
 
@@ -242,7 +246,7 @@ class SeriesMonitor:
                 starts=tuple(values["starts"]),
                 looks=int(values["looks"]),
                 last_look=values["last_look"],
-                suspected=bool(values["suspected"]),
+                found=int(values["found"]),
                 detected_at=values["detected_at"],
             )
         except (orjson.JSONDecodeError, KeyError, TypeError) as e:
@@ -253,7 +257,7 @@ class SeriesMonitor:
         monitor._blocks = BlockBuilder(kept.width, rows, last_x, last_y, kept.refused, int(sum(r[3] for r in rows)))
         monitor._starts = list(kept.starts)
         monitor._looks, monitor._last_look = kept.looks, kept.last_look
-        monitor._suspected, monitor._detected_at = kept.suspected, kept.detected_at
+        monitor._found, monitor._detected_at = kept.found, kept.detected_at
         return monitor
 
 

@@ -9,9 +9,11 @@ from typing import Annotated
 import typer
 
 from soakd import share
+from soakd.alerting.rule_files import load_rules, rule_files
 from soakd.commands.terminal import say, tell
 from soakd.config import load_config
 from soakd.errors import SoakdError
+from soakd.metrics import catalogue
 from soakd.soak.drill import planned_drills
 from soakd.soak.plan import phases, stages
 from soakd.soak.prepare import prompts_of
@@ -28,6 +30,8 @@ def check_config(file: Annotated[Path, typer.Argument(help="The configuration fi
     planned = phases(loaded)
     drills = planned_drills(loaded, planned)
     prompts_of(loaded)
+    files = rule_files(loaded.config.rules)
+    rules = load_rules(files, catalogue().by_name)
     names = ", ".join(stage.name for stage in stages(loaded))
     collectors = ", ".join(name for name, entry in loaded.collectors.items() if entry.enabled)
     tell(f"{file}: good")
@@ -36,6 +40,8 @@ def check_config(file: Annotated[Path, typer.Argument(help="The configuration fi
     for drill in drills:
         tell(f"  drill       {drill.due_s:g} s after the start: {drill.shown}")
     tell(f"  collectors  {collectors}")
+    tell(f"  alert rules {len(rules)} of {len(files)} {'file' if len(files) == 1 else 'files'}")
+    tell(f"  tells       {', '.join(loaded.notifiers) or 'nobody: no notifiers are configured'}")
 
 
 def init(directory: Annotated[Path, typer.Argument(help="Where to put the files; it may exist.")]) -> None:

@@ -164,6 +164,7 @@ class _Connection(asyncio.Protocol):
         self._now = 0
         self._status = 0
         self._content_type = ""
+        self._encoding = ""
         self._bounded = False
         self._answered = False
         self._complete = False
@@ -178,7 +179,7 @@ class _Connection(asyncio.Protocol):
     def request(self, sending: _Sending, sink: Sink, data: bytes) -> None:
         self._sending, self._sink = sending, sink
         self._parser = httptools.HttpResponseParser(self)
-        self._status, self._content_type = 0, ""
+        self._status, self._content_type, self._encoding = 0, "", ""
         self._bounded = self._answered = self._complete = self._keep = False
         if self._wire is not None:
             self._wire.write(data)
@@ -234,11 +235,18 @@ class _Connection(asyncio.Protocol):
             self._content_type = value.decode("latin-1")
         elif key == b"content-length" or (key == b"transfer-encoding" and b"chunked" in value.lower()):
             self._bounded = True
+        elif key == b"content-encoding" and value.strip().lower() not in (b"", b"identity"):
+            self._encoding = value.decode("latin-1")
 
     def on_headers_complete(self) -> None:
         status = self._parser.get_status_code() if self._parser is not None else 0
         if status >= 200 and self._sink is not None:
             self._status = status
+            if self._encoding and status == 200:
+                self._fail(
+                    ErrorClass.MALFORMED_STREAM, f"an answer compressed with {self._encoding}, against the request"
+                )
+                return
             self._sink.on_head(status, self._content_type, self._now)
 
     def on_body(self, chunk: bytes) -> None:

@@ -95,7 +95,10 @@ def _bad(url: str, found: str) -> ConfigError:
 
 def request_headers(target: TargetSpec) -> dict[str, str]:
     """The headers of every request; the user's own win."""
-    headers = {"content-type": "application/json", "accept": "text/event-stream", "user-agent": "soakd"}
+    headers = {
+        "content-type": "application/json", "accept": "text/event-stream", "accept-encoding": "identity",
+        "user-agent": "soakd",
+    }  # fmt: skip
     if target.api_key:
         headers["authorization"] = f"Bearer {target.api_key}"
     return headers | {name.lower(): value for name, value in target.headers}

@@ -113,9 +113,7 @@ def test_a_large_warm_up_of_any_time_constant_leaves_no_slope(noise: Draw, ask: 
         (5500, 6700, Leak.INCONCLUSIVE),
     ],
 )
-def test_growth_before_a_late_jump_must_show_after_it(
-    ask: Ask, grows_until: int, jump_at: int, verdict: Leak
-) -> None:
+def test_growth_before_a_late_jump_must_show_after_it(ask: Ask, grows_until: int, jump_at: int, verdict: Leak) -> None:
     pages = 2 * np.floor(np.minimum(T, grows_until) / 150)
     assert judge_series(ask(pages + 700 * (jump_at < T))).verdict is verdict
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import subprocess
 import sys
@@ -186,6 +187,28 @@ def test_what_no_run_could_use_is_said_by_check_config(
     path = tmp_path / "c.yaml"
     path.write_text(text)
     assert key in refused(["check-config", str(path)], capfd)
+
+
+def test_rule_files_are_checked_with_the_configuration_that_names_them(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    rules = tmp_path / "rules.yaml"
+    rules.write_text("rules:\n  - name: Hot\n    kind: threshold\n    severity: warning\n    sumary: hot\n")
+    path = tmp_path / "c.yaml"
+    path.write_text(f"rules: [{rules}]\n")
+    said = refused(["check-config", str(path)], capfd)
+    assert f"{rules}:5: rules[0].sumary: unknown key" in said
+
+
+def test_check_config_says_how_many_rules_there_are_and_whom_they_tell(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text("notifiers: {alertmanager: {urls: ['http://127.0.0.1:9093']}}\n")
+    assert _run(["check-config", str(path)]) == 0
+    said = capfd.readouterr().out
+    assert re.search(r"alert rules [1-9]\d* of \d+ files", said)
+    assert "tells       alertmanager" in said
 
 
 def test_a_data_directory_that_cannot_be_written(

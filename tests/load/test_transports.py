@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import socket
 import ssl
 from collections.abc import AsyncIterator, Sequence
@@ -196,6 +197,16 @@ async def test_an_html_answer(kind: Kind) -> None:
     page = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 13\r\n\r\n<html></html>"
     (exchange,), _ = await answers(kind, says(page))
     assert exchange.error is ErrorClass.MALFORMED_STREAM
+
+
+async def test_a_compressed_answer_that_nobody_asked_for_is_named() -> None:
+    packed = gzip.compress(b"".join(ANSWER))
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n"
+    script = says(head % len(packed) + packed)
+    (raw, again), _ = await answers("raw", script, 2)
+    assert {(e.error, "gzip" in e.detail) for e in (raw, again)} == {(ErrorClass.MALFORMED_STREAM, True)}
+    (unpacked,), _ = await answers("aiohttp", script)
+    assert (unpacked.error, unpacked.answer) == (ErrorClass.NONE, "xx")
 
 
 @both

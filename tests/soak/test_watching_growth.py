@@ -79,7 +79,7 @@ async def test_a_leak_is_told_once_and_long_before_the_end(rig: Rig) -> None:
 async def test_a_healthy_run_is_looked_at_a_few_times_and_nothing_is_told(rig: Rig) -> None:
     await rig.run(0.0)
     assert rig.told.events == []
-    assert 2 * 8 <= rig.watch.looks <= 2 * 16
+    assert 2 * 12 <= rig.watch.looks <= 2 * 22
 
 
 async def test_growth_below_the_limit_is_not_told(rig: Rig) -> None:
