@@ -8,9 +8,8 @@ from soakd.analysis.blocks import Blocks
 from soakd.analysis.examine import Examined
 from soakd.analysis.growth import WARMED_UP_TAUS
 from soakd.analysis.series import Floats, Shape
-from soakd.analysis.shape import stairs_stay
+from soakd.analysis.shape import FLOOR, stairs_stay
 
-_FLOOR = 0.1
 _FEWEST_BESIDE = 3
 """Blocks that a level must last to be the one before or after a step."""
 
@@ -69,7 +68,7 @@ def _left_a_step(facts: Examined) -> bool:
     if min(len(before), len(after)) < _FEWEST_BESIDE:
         return False
     # floors, since bursts reach the middle of what lies between them
-    left = float(np.quantile(after, _FLOOR) - np.quantile(before, _FLOOR))
+    left = float(np.quantile(after, FLOOR) - np.quantile(before, FLOOR))
     largest = max(abs(j.size) for j in jumps)
     return abs(total) > 0.5 * largest and left * total > 0 and abs(left) > 0.5 * abs(total)
 

@@ -24,7 +24,9 @@ _STEADY_BEFORE = 8
 _STEADY_SHARE = 0.3
 """For so many blocks before its death a process was above this share of its level."""
 
-_FLOOR = 0.1
+FLOOR = 0.1
+"""Quantile that stands for the floor of a stretch: bursts above it may reach its middle."""
+
 _JUMP_SIGMAS = 6.0
 _JUMP_PAGES = 3.0
 _JUMP_SHARE = 0.002
@@ -292,7 +294,7 @@ def stairs_stay(low: Floats, jumps: Sequence[FoundJump]) -> bool:
     stairs = np.zeros(len(low))
     for j in jumps:
         stairs[j.index :] += j.size
-    rise, wanted = (float(np.quantile(y[-quarter:], _FLOOR) - np.quantile(y[:quarter], _FLOOR)) for y in (low, stairs))
+    rise, wanted = (float(np.quantile(y[-quarter:], FLOOR) - np.quantile(y[:quarter], FLOOR)) for y in (low, stairs))
     return rise >= 0.5 * wanted and wanted >= 0.25 * sum(j.size for j in jumps if j.size > 0)
 
 

@@ -42,20 +42,9 @@ def empty() -> Report:
     """A run in which nothing could be read: everything is unknown."""
     nothing = Load(None, None, None, None, None, None, None, None, None, {}, Latency(), Latency(), Latency(), Latency())
     return Report(
-        SCHEMA,
-        "run-empty",
-        Outcome.INCONCLUSIVE,
-        False,
-        "2026-12-01T00:00:00.000Z",
-        None,
-        Target("http://127.0.0.1:9", "", ""),
-        nothing,
-        (),
-        (),
-        (),
-        (),
-        "Nothing could be measured.",
-    )
+        SCHEMA, "run-empty", Outcome.INCONCLUSIVE, False, "2026-12-01T00:00:00.000Z", None,
+        Target("http://127.0.0.1:9", "", ""), nothing, (), (), (), (), "Nothing could be measured.",
+    )  # fmt: skip
 
 
 def interrupted() -> Report:
