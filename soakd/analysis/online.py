@@ -1,13 +1,15 @@
 """A series judged while it grows: O(1) per reading, bounded memory, looks corrected for repetition.
 
-Looks are due after a quarter of the wanted run (two minutes and 60 readings where none is known), then each time the
-series has grown by a twelfth, so that their number grows with the logarithm of the length. A look is held to the
-critical value of the whole run over the square root of the fraction elapsed (O'Brien & Fleming), and a LEAK is said
-when three looks in a row find it. What that leaves of mistakes is measured in ``bench/detection``.
+Looks are due after a quarter of the wanted run (two minutes and 60 readings where none is known), then nine times
+while the series doubles, so that their number grows with the logarithm of the length. A LEAK is said when three looks
+in a row find it. Where the length is known the error is spent at half-time: the three looks that end there are held
+to the level itself, those before to its critical value over the square root of the fraction elapsed (O'Brien &
+Fleming), those after to a tenth of it. What that leaves of mistakes is measured in ``bench/detection``.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
@@ -22,11 +24,14 @@ from soakd.analysis.series import Leak, SeriesJudgement, SeriesQuestion
 FIRST_LOOK_SHARE = 0.25
 FIRST_LOOK_S = 120.0
 FIRST_LOOK_READINGS = 60
-LOOK_GROWTH = 1.08
-"""A look is due when the span has grown by this factor: 18 looks take a run from its first quarter to its end."""
+LOOK_GROWTH = 2.0 ** (1.0 / 9.0)
+"""A look is due when the span has grown by this factor (8 %): 18 take a run from its first quarter to its end."""
 
-CONFIRM_GROWTH = 1.05
-"""The same for the looks that confirm one that found a leak."""
+INTERIM = (0.42, 0.52)
+"""Shares of the run between which looks are held to the level itself: three of them, the last at half-time."""
+
+_LATE_SHARE = 0.1
+"""Share of the level for each look after half-time: what is only found then is judged at the end anyway."""
 
 CONFIRMATIONS = 3
 """Looks in a row that must find a leak before it is said: neighbours share most of their readings, so that two agree
@@ -131,7 +136,15 @@ class SeriesMonitor:
                 return span >= FIRST_LOOK_SHARE * wanted and self._readings >= FEWEST_READINGS
             enough = self._config.per != "hour" or span >= FIRST_LOOK_S
             return enough and self._readings >= FIRST_LOOK_READINGS
-        return span >= (CONFIRM_GROWTH if self._found and self._detected_at is None else LOOK_GROWTH) * self._last_look
+        return span >= self._next_look(self._last_look)
+
+    def _next_look(self, last: float) -> float:
+        """The span of the next look; of a run of known length they fall on fixed shares, however late the last was."""
+        if not self._config.wanted_span:
+            return LOOK_GROWTH * last
+        first = FIRST_LOOK_SHARE * self._config.wanted_span
+        done = math.floor(math.log(max(last / first, 1.0), LOOK_GROWTH) + 1e-9)
+        return float(first * LOOK_GROWTH ** (done + 1))
 
     @property
     def _readings(self) -> int:
@@ -173,11 +186,12 @@ class SeriesMonitor:
     def _level(self) -> float:
         """The level that this look is held to. Open-ended series spend a sixth of what is left by each doubling."""
         wanted, span = self._config.wanted_span, self._last_look or 0.0
-        if wanted:
-            share = min(1.0, max(span / wanted, 1e-3))
-        else:
-            share = 1.0 / (1.0 + 0.25 * np.log2(1.0 + self._looks))
-        return normal_tail_at(self._alpha, share)
+        if not wanted:
+            return normal_tail_at(self._alpha, 1.0 / (1.0 + 0.25 * np.log2(1.0 + self._looks)))
+        share = span / wanted
+        if share < INTERIM[0]:
+            return normal_tail_at(self._alpha, max(share, 1e-3))
+        return self._alpha if share <= INTERIM[1] else _LATE_SHARE * self._alpha
 
     def settle(self, look: Look, judgement: SeriesJudgement) -> SeriesJudgement:
         """The answer of a look: a leak is said at the third in a row that finds it."""

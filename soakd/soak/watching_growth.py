@@ -53,7 +53,7 @@ class _Series:
 class GrowthWatch:
     """``take`` every batch of the run's feed; ``tick`` each second: it looks at what is due, on a thread of its own.
 
-    Looks at a series are due after a quarter of the run and each time it has grown by a twelfth, in the measured part
+    Looks at a series are due after a quarter of the run and nine times while it doubles, in the measured part
     only. A leak that three looks in a row find is told once.
     """
 

@@ -43,6 +43,35 @@ def test_looks_are_few_and_begin_after_a_quarter_of_the_run(noise: Draw) -> None
     assert 12 <= len(looks) <= 22
 
 
+def test_looks_fall_on_fixed_shares_of_the_run_with_one_at_half_time(noise: Draw) -> None:
+    monitor = SeriesMonitor(TWO_HOURS)
+    at = []
+    for i, value in enumerate(noise(7201, 3)):
+        monitor.add(float(i), float(value))
+        # the judging thread may be late by a few seconds
+        if monitor.due(float(i)) and i % 7 == 0:
+            at.append(i)
+            monitor.begin(float(i))
+    assert len(at) in (18, 19)
+    assert sum(3600 <= i < 3607 for i in at) == 1
+    assert [i // 7 for i in at] == [-(-1800 * 2 ** (k / 9) // 7) for k in range(len(at))]
+
+
+def test_the_error_is_spent_at_half_time(noise: Draw) -> None:
+    monitor = SeriesMonitor(TWO_HOURS)
+    levels = {}
+    for i, value in enumerate(noise(7201, 3)):
+        monitor.add(float(i), float(value))
+        look = monitor.begin(float(i))
+        if look is not None:
+            levels[i / 7200] = look.level
+    interim = [share for share, level in levels.items() if level == 0.01]
+    assert len(interim) == 3
+    assert max(interim) == pytest.approx(0.5, abs=0.001)
+    assert all(level < 2e-4 for share, level in levels.items() if share < 0.42)
+    assert {level for share, level in levels.items() if share > 0.52} == {0.001}
+
+
 def test_an_open_ended_dense_series_is_looked_at_after_two_minutes(noise: Draw) -> None:
     monitor = SeriesMonitor(MonitorConfig(page=2.0))
     assert fed(monitor, noise(120, 4)) == []
