@@ -25,8 +25,10 @@ from bench.detection.families import LEAKS, NULLS, Maker
 from soakd.analysis.judge import Leak, Shape, judge_series
 from soakd.analysis.online import MonitorConfig, SeriesMonitor
 
-ONLINE = ("flat ar4", "flat rho .999", "warm-up ar4", "step ar4", "sawtooth ar4", "one-sided", "load ramp", "pools 2 h",
-          "0.044 %/h ar4", "0.087 %/h ar4", "0.35 %/h ar16", "staircase")  # fmt: skip
+ONLINE = (
+    "flat ar4", "flat rho .999", "warm-up ar1", "warm-up ar4", "step ar4", "sawtooth ar4", "one-sided", "gaps",
+    "spikes", "load ramp", "pools 2 h", "0.044 %/h ar4", "0.087 %/h ar4", "0.35 %/h ar16", "staircase",
+)  # fmt: skip
 _LIKE: dict[Shape, set[Shape]] = {Shape.WARM_UP: {Shape.WARM_UP, Shape.STEP, Shape.STAIRCASE}}
 """Pools that thin out are rightly called warm-up or steps."""
 

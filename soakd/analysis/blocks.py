@@ -225,7 +225,11 @@ class BlockBuilder:
         self.rows = _coarser(self.rows, self.width)
 
     def blocks(self) -> Blocks:
-        """What has been read so far, in blocks of about eight readings and more where there are enough."""
+        """What has been read so far, in blocks of about eight readings and more where there are enough.
+
+        Never more than MOST_BLOCKS of them: slow noise that rests on pages looks short-lived in finer ones, and passes
+        for growth three times as often as it may.
+        """
         if not self.rows:
             return summarise(np.empty(0), np.empty(0))
         rows, width = self.rows, self.width
@@ -233,6 +237,9 @@ class BlockBuilder:
             _MOST_SINGLE if width else MOST_BLOCKS
         ):
             width = 2.0 * (width or (self.last_x - rows[0][0]) / len(rows))
+            rows = _coarser(rows, width)
+        while width and len(rows) > MOST_BLOCKS:
+            width *= 2.0
             rows = _coarser(rows, width)
         a = np.array(rows)
         count = a[:, 3].astype(np.int64)

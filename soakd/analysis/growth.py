@@ -180,7 +180,8 @@ def measure_growth(
     plain = part.fixed is None and fit.warm < _CERTAIN
     critical = critical_value(INTERVAL_TAIL, fit.length, points, plain=plain)
     p = tail_probability(fit.slope / sd if sd > 0 else fit.ratio, fit.length, points, plain=plain)
-    p_late = tail_probability(late.ratio, late.length, points // 2, plain=False) if late else 1.0
+    beside = _late_half(part, origin, tau) if tau and fit.warm >= _CERTAIN else late
+    p_late = max(tail_probability(f.ratio, f.length, points // 2, plain=False) if f else 1.0 for f in (late, beside))
     still = _still_going(fit.slope, now, now_sd)
     return Growth(
         slope=fit.slope,
@@ -210,13 +211,21 @@ def measure_growth(
     )
 
 
-def _late_half(part: _Part, origin: float) -> TrendFit | None:
+def _late_half(part: _Part, origin: float, tau: float = 0.0) -> TrendFit | None:
+    """The last half alone, with a ``tau`` beside the end of the warm-up that the whole shows: what is left of it there
+    looks straight."""
     middle = (part.b.x[0] + part.b.x[-1]) / 2
     keep = part.b.x >= middle
     if keep.sum() < FEWEST_BLOCKS:
         return None
     b = part.b.part(keep)
-    fixed = part.fixed[keep] if part.fixed is not None else None
+    columns = [part.fixed[keep]] if part.fixed is not None else []
+    if tau and np.isfinite(tau):
+        # from the middle on, so that a warm-up long over does not vanish in rounding
+        columns.append(np.exp(-(b.x - b.x[0]) / tau)[:, None])
+    elif tau:
+        columns.append(np.log(np.maximum(b.x - origin, 1e-9))[:, None])
+    fixed = np.hstack(columns) if columns else None
     if fixed is not None:
         varied = np.ptp(fixed, axis=0) > 0
         fixed = fixed[:, varied] if varied.any() else None

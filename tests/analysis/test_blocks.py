@@ -48,7 +48,7 @@ def test_a_builder_loses_no_reading_and_no_extreme(y: np.ndarray) -> None:
         builder.add(float(i), float(value))
     b = builder.blocks()
     assert b.readings == len(y) == builder.taken
-    assert len(b) <= 2 * MOST_BLOCKS
+    assert len(b) <= MOST_BLOCKS
     assert b.high.max() == y.max()
     rises = np.diff(y, prepend=y[0])
     assert b.up.max() == rises.max()

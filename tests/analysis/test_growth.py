@@ -8,7 +8,7 @@ import pytest
 from soakd.analysis.examine import examine
 from soakd.analysis.growth import Growth, sign_probability
 from soakd.analysis.judge import Leak, SeriesQuestion, judge_series
-from soakd.analysis.series import Floats
+from soakd.analysis.series import Floats, Shape
 from soakd.analysis.slope import fit_trend
 
 Draw = Callable[..., Floats]
@@ -37,9 +37,24 @@ def test_a_saturating_fill_longer_than_the_run_is_slowing() -> None:
 
 @pytest.mark.parametrize(("seed", "tau"), [(9, 525.0), (31, 1075.0)])
 def test_a_coarse_time_constant_is_not_taken_for_noise(noise: Draw, ask: Ask, seed: int, tau: float) -> None:
-    found = judge_series(ask(noise(7200, seed, 1.0) + 1500 * (1 - np.exp(-T / tau)) + 8 * T / 3600))
+    found = judge_series(ask(noise(7200, seed, 1.0) + 1500 * (1 - np.exp(-T / tau)) + 10 * T / 3600))
     assert found.verdict is Leak.LEAK
     assert found.evidence.tau == pytest.approx(tau, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("seed", "tau", "size"), [(30, 840.0, 230.0), (89, 840.0, 230.0), (36, 1140.0, 1100.0), (90, 1140.0, 1100.0)]
+)
+def test_the_end_of_a_warm_up_is_no_leak_of_the_last_half(
+    noise: Draw, ask: Ask, seed: int, tau: float, size: float
+) -> None:
+    found = judge_series(ask(noise(7200, seed, 1.0) + size * (1 - np.exp(-T / tau))))
+    assert (found.verdict is Leak.LEAK, found.shape) == (False, Shape.WARM_UP)
+
+
+def test_a_leak_that_begins_after_the_warm_up_is_found_in_the_last_half(noise: Draw, ask: Ask) -> None:
+    y = noise(7200, 30, 1.0) + 230 * (1 - np.exp(-T / 840)) + 40 * np.maximum(T - 3600, 0) / 3600
+    assert judge_series(ask(y)).verdict is Leak.LEAK
 
 
 def test_seven_moves_up_are_beyond_chance_and_six_are_not() -> None:
