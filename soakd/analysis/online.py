@@ -4,7 +4,7 @@ Looks are due after a quarter of the wanted run (two minutes and 60 readings whe
 while the series doubles, so that their number grows with the logarithm of the length. A LEAK is said when three looks
 in a row find it. Where the length is known the error is spent at half-time: the three looks that end there are held
 to the level itself, those before to its critical value over the square root of the fraction elapsed (O'Brien &
-Fleming), those after to a tenth of it. What that leaves of mistakes is measured in ``bench/detection``.
+Fleming), those after to half of it. What that leaves of mistakes is measured in ``bench/detection``.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LOOK_GROWTH = 2.0 ** (1.0 / 9.0)
 INTERIM = (0.42, 0.52)
 """Shares of the run between which looks are held to the level itself: three of them, the last at half-time."""
 
-_LATE_SHARE = 0.1
+_LATE_SHARE = 0.5
 """Share of the level for each look after half-time: what is only found then is judged at the end anyway."""
 
 CONFIRMATIONS = 3
