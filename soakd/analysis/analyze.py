@@ -93,7 +93,9 @@ class Analysis:
             lines.append(f"  slope {self._rate(j.slope)}, now {self._rate(j.slope_now or 0.0)}")
         if j.percent_per_hour is not None:
             lines.append(f"  {j.percent_per_hour:.3g} % of the total an hour")
-        if j.time_to_exhaustion is not None:
+        if j.time_to_exhaustion is not None and j.headroom is not None and j.headroom <= 0:
+            lines.append("  past the given total already")
+        elif j.time_to_exhaustion is not None:
             lines.append(f"  full in {self._span(j.time_to_exhaustion)} at that slope")
         for w in self.by_work:
             lines.append(f"  {self._amount(w.slope)} per {_spoken(w)} ({100 * w.share:.0f} % of the evidence)")

@@ -42,6 +42,9 @@ _SUGGESTIVE = 0.05
 
 FEWEST_READINGS = 4
 
+_AGAINST = 2.33
+"""Standard deviations by which the last half must differ from the whole before growth is called uneven (98 %)."""
+
 _HOPELESS = 100.0
 """Runs more than this many times longer are not worth naming."""
 
@@ -110,6 +113,10 @@ def _slopes(facts: Examined, alpha: float) -> _Slopes:
         slope, now = slope + stairs.slope, now + stairs.slope_now
         half = float(np.hypot(g.reach, 2.33 * stairs.spread))
         low, high = slope - half, slope + half
+    reach = _AGAINST * g.now_sd
+    if now + reach < low or now - reach > high:
+        # not one line: the interval is not to exclude the slope that it has now
+        low, high = min(low, now), max(high, now)
     page_slope = page / g.span
     detectable = max(g.detectable, (PROOF_MOVES if facts.quantised or g.up + g.down == 0 else 1.0) * page_slope)
     return _Slopes(slope, min(low, slope), max(high, slope + 0.5 * page_slope), now, detectable, g.span)
@@ -200,7 +207,9 @@ def _on_growth(facts: Examined, alpha: float, s: _Slopes) -> _Answer:
                 f"it grows by {rate(g.slope_now, facts)} in the last half{where}, which the first half did not{beyond}"
             )
             return _Answer(Leak.LEAK, shape, why, n)
-        why = f"it grows by {rate(g.slope, facts)} ({_interval(s, facts)}){where} and has not stopped{beyond}"
+        uneven = s.slope is not None and s.now is not None and abs(s.now - s.slope) > g.reach + _AGAINST * g.now_sd
+        lately = f", {rate(g.slope_now, facts)} in the last half," if uneven else ""
+        why = f"it grows by {rate(g.slope, facts)} ({_interval(s, facts)}){lately}{where} and has not stopped{beyond}"
         return _Answer(Leak.LEAK, shape, why, n)
     if shape is Shape.FLAT and steady and g.p_value <= alpha:
         shape = Shape.LINEAR
@@ -331,7 +340,7 @@ def _judgement(facts: Examined, answer: _Answer, s: _Slopes) -> SeriesJudgement:
         smallest_detectable=scaled(s.detectable),
         needed_span=_needed_span(facts, s) if answer.verdict is Leak.INCONCLUSIVE else None,
         headroom=headroom,
-        time_to_exhaustion=headroom / slope / f if headroom is not None and slope else None,
+        time_to_exhaustion=max(headroom, 0.0) / slope / f if headroom is not None and slope else None,
         time_to_cap=cap_left / slope / f if cap_left is not None and slope and cap_left > 0 else None,
         name=q.name,
         unit=q.unit,

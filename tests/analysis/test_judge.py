@@ -124,6 +124,21 @@ def test_a_jump_at_the_end_of_the_warm_up_is_no_part_of_the_slope(ask: Ask) -> N
     assert found.slope == pytest.approx(450, rel=0.05)
 
 
+def test_growth_that_was_not_even_says_so_and_its_interval_holds_the_slope_now(noise: Draw, ask: Ask) -> None:
+    found = judge_series(ask(noise(3600, 1, 1.0, 0.0) + 180 * np.maximum(np.arange(3600.0) - 1800, 0) / 3600))
+    assert found.verdict is Leak.LEAK
+    assert found.slope_now == pytest.approx(180, rel=0.02)
+    assert found.slope_low is not None
+    assert found.slope_high is not None
+    assert found.slope_low <= 180 <= found.slope_high
+    assert "MiB/h in the last half" in found.why
+
+
+def test_what_is_past_its_total_has_no_time_left(ask: Ask) -> None:
+    found = judge_series(replace(ask(2 * np.floor(T / 10)), total=100.0))
+    assert found.time_to_exhaustion == 0.0
+
+
 def test_load_explains_what_it_drives(noise: Draw, ask: Ask) -> None:
     load = 1 + 31 * T / 7200 + noise(7200, 9, 3.0, 0.98)
     question = ask(noise(7200, 4) + 10 * load)
