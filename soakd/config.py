@@ -60,7 +60,10 @@ class TargetConfig(ConfigModel):
     def _replicas(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         if any(not url.startswith(("http://", "https://")) for url in value):
             raise ValueError("give addresses such as http://127.0.0.1:8001")
-        return tuple(url.rstrip("/") for url in value)
+        found = tuple(url.rstrip("/") for url in value)
+        if len(set(found)) < len(found):
+            raise ValueError("one address stands twice")
+        return found
 
     @field_validator("url", "metrics_url")
     @classmethod
@@ -189,6 +192,13 @@ class Config(ConfigModel):
     retention: RetentionConfig = RetentionConfig()
     web: WebConfig = WebConfig()
     soaks: tuple[SoakScheduleConfig, ...] = ()
+
+    @field_validator("data_dir", mode="before")
+    @classmethod
+    def _named(cls, value: object) -> object:
+        if value == "":
+            raise ValueError("give a folder; `.` is this one")
+        return value
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,12 +5,14 @@ Duplicate keys are refused (PyYAML keeps the last one silently), as are anchors 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 
 from soakd.errors import ConfigError, Problem
 
@@ -45,21 +47,39 @@ class Source:
 
     def validation_error(self, error: ValidationError, prefix: Sequence[str | int] = ()) -> ConfigError:
         """Each pydantic error with its line; values of keys that look secret are never repeated."""
-        return ConfigError([self._from_pydantic(e["loc"], e["msg"], e["type"], e.get("input"), prefix)
-                            for e in error.errors()])  # fmt: skip
+        return ConfigError([self._from_pydantic(fault, prefix) for fault in _faults(error)])
 
-    def _from_pydantic(
-        self, loc: Sequence[str | int], message: str, kind: str, value: object, prefix: Sequence[str | int]
-    ) -> Problem:
-        path = (*prefix, *loc)
-        while path and path not in self.lines and len(path) > len(prefix) + 1 and kind not in _EXACT:
+    def _from_pydantic(self, fault: ErrorDetails, prefix: Sequence[str | int]) -> Problem:
+        path = (*prefix, *fault["loc"])
+        while path and path not in self.lines and len(path) > len(prefix) + 1 and fault["type"] not in _EXACT:
             path = path[:-1]  # pydantic appends union branches and validator names that are not keys
-        if kind == "extra_forbidden":
-            return self.problem(path, "unknown key", "see `soakd init` for every key there is")
-        if kind == "missing":
-            return self.problem(path, "missing", "it has no default")
-        shown = "a value" if _secret(path) or isinstance(value, dict | list) else repr(value)
-        return self.problem(path, f"found {shown}", message.removeprefix("Value error, "))
+        return self.problem(path, *_spoken(fault, path))
+
+
+def option_problems(error: ValidationError, file: str, prefix: Sequence[str | int]) -> list[Problem]:
+    """The same for options whose lines are not known."""
+    paths = [(fault, (*prefix, *fault["loc"])) for fault in _faults(error)]
+    return [Problem(file, None, dotted(path), *_spoken(fault, path)) for fault, path in paths]
+
+
+def _faults(error: ValidationError) -> list[ErrorDetails]:
+    found = error.errors()
+    # pydantic counts the items that were good: a list with a wrong one is "too short" as well
+    wrong = {e["loc"][:i] for e in found for i in range(len(e["loc"]))}
+    return [e for e in found if e["type"] != "too_short" or e["loc"] not in wrong]
+
+
+def _spoken(fault: ErrorDetails, path: Sequence[str | int]) -> tuple[str, str]:
+    """What was found and what would be right."""
+    kind, value = fault["type"], fault.get("input")
+    if kind == "extra_forbidden":
+        return "unknown key", "see `soakd init` for every key there is"
+    if kind == "missing":
+        return "missing", "it has no default"
+    if kind == "too_short" and not value:
+        return "empty", "give at least one"
+    shown = "a value" if _secret(path) or isinstance(value, dict | list) else repr(value)
+    return f"found {shown}", fault["msg"].removeprefix("Value error, ")
 
 
 _EXACT = ("missing", "extra_forbidden")
@@ -72,6 +92,11 @@ def dotted(path: Sequence[str | int]) -> str:
     for part in path:
         text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
     return text
+
+
+def undotted(text: str) -> KeyPath:
+    """The path of a dotted key: ``rules[2].for`` is rules, 2, for."""
+    return tuple(int(index) if index else name for index, name in re.findall(r"\[(\d+)\]|([^.\[\]]+)", text))
 
 
 def load_yaml(path: Path) -> Source:

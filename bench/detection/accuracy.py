@@ -8,7 +8,6 @@ Seeded: the same numbers on every machine with the same numpy and scipy.
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import time
 import zlib
@@ -90,7 +89,6 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--only", default="", help="part of a family's name")
     options = parser.parse_args()
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     names = list(methods())
     with ProcessPoolExecutor(options.jobs) as pool:
         print(f"seed {options.seed}; {options.seeds} series a family, {options.baselines} for the other methods\n")

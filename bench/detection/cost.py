@@ -5,7 +5,6 @@ python -m bench.detection.cost
 
 from __future__ import annotations
 
-import os
 import time
 
 import numpy as np
@@ -20,7 +19,6 @@ _NAMES = ("flat quiet", "flat ar4", "warm-up ar4", "step ar4", "sawtooth ar4", "
 
 
 def main() -> None:
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     makers = {**NULLS, **LEAKS}
     questions = [makers[_NAMES[i % len(_NAMES)]](np.random.default_rng(i)).question for i in range(SERIES)]
     judge_series(questions[0])

@@ -6,7 +6,6 @@ python -m bench.detection.drift_accuracy --seeds 200
 from __future__ import annotations
 
 import argparse
-import os
 import zlib
 from collections import Counter
 
@@ -49,7 +48,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=60)
     options = parser.parse_args()
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     print("| card | drift % | no drift % | open % | median slope C/h | smallest detectable | OLS says drift % |")
     print("| --- | --- | --- | --- | --- | --- | --- |")
     for name, card in CARDS.items():

@@ -17,6 +17,7 @@ import orjson
 from pydantic import BaseModel, ValidationError
 
 from soakd.errors import ConfigError, Problem
+from soakd.yaml_source import option_problems
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,9 +178,4 @@ def _validated(module: Workload, options: Mapping[str, object]) -> BaseModel:
     try:
         return module.Config.model_validate(options)
     except ValidationError as error:
-        raise ConfigError(
-            [
-                Problem("workload", None, ".".join((module.KIND, *map(str, e["loc"]))), e["msg"], "")
-                for e in error.errors()
-            ]
-        ) from None
+        raise ConfigError(option_problems(error, "workload", (module.KIND,))) from None

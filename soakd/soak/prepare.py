@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from soakd.analysis.limits_growth import Caps
 from soakd.config import Loaded, read_secret
-from soakd.errors import ConfigError
+from soakd.errors import ConfigError, Problem
 from soakd.load.prompts import ASSUMED, PromptSpec, TokenTable, make_spec
 from soakd.load.tokens import calibrate
 from soakd.model import TargetInfo
@@ -14,6 +14,7 @@ from soakd.ports import Clock, Roots
 from soakd.targets.access import Access
 from soakd.targets.declared_caps import DeclaredCaps, declared_caps
 from soakd.targets.discovery import Hints, check_generation, identify
+from soakd.yaml_source import Source, undotted
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +83,11 @@ def _host_cap(declared: DeclaredCaps) -> float | None:
     return float(total) or None
 
 
+def _in_file(problem: Problem, source: Source, kind: str) -> Problem:
+    path = ("load", "workload", *undotted(problem.key.removeprefix(kind)))
+    return source.problem(path, problem.found, problem.wanted)
+
+
 def prompts_of(loaded: Loaded, table: TokenTable = ASSUMED, context_tokens: int | None = None) -> PromptSpec:
     """What the workload sends. Raises ConfigError; without a table and a context it only shows that it is valid."""
     options = dict(loaded.config.load.workload)
@@ -89,20 +95,7 @@ def prompts_of(loaded: Loaded, table: TokenTable = ASSUMED, context_tokens: int 
     try:
         return make_spec(kind, options, table, context_tokens)
     except ConfigError as error:
-        source = loaded.source
         # a fault of the workload's own file (a data set) keeps that file's name and line
         raise ConfigError(
-            [
-                replace(
-                    p,
-                    file=source.name,
-                    line=source.line_of(("load", "workload")),
-                    key=f"load.workload{p.key.removeprefix(kind)}"
-                    if p.key.startswith(kind)
-                    else f"load.workload.{p.key}",
-                )
-                if p.file == "workload"
-                else p
-                for p in error.problems
-            ]
+            [_in_file(p, loaded.source, kind) if p.file == "workload" else p for p in error.problems]
         ) from None

@@ -211,6 +211,39 @@ def test_check_config_says_how_many_rules_there_are_and_whom_they_tell(
     assert "tells       alertmanager" in said
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "load:\n  arrivals:\n    kind: staged\n    stages:\n      - {kind: rate, duration: 9s, rate: -1}\n",
+            [":5: load.arrivals.stages[0].rate: found -1; Input should be greater than or equal to 0"],
+        ),
+        ("load:\n  arrivals: {kind: staged, stages: []}\n", [":2: load.arrivals.stages: empty; give at least one"]),
+        (
+            "load:\n  workload:\n    kind: mixture\n    bands:\n      - {share: 1, low: 9, width: 3}\n",
+            [
+                ":5: load.workload.bands[0].high: missing; it has no default",
+                ":5: load.workload.bands[0].width: unknown key; see `soakd init` for every key there is",
+            ],
+        ),
+        ("load:\n  workload:\n    kind: dataset\n", [":2: load.workload.file: missing; it has no default"]),
+        (
+            "target: {replicas: ['http://a:1', 'http://a:1/']}\n",
+            [":1: target.replicas: found a value; one address"],
+        ),
+        ("data_dir: ''\n", [":1: data_dir: found ''; give a folder; `.` is this one"]),
+    ],
+)
+def test_each_fault_is_told_once_with_its_line_and_key(
+    text: str, said: list[str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text(text)
+    lines = refused(["check-config", str(path)], capfd).strip().splitlines()
+    assert len(lines) == len(said)
+    assert all(f"{path}{one}" in line for line, one in zip(lines, said, strict=True))
+
+
 def test_a_data_directory_that_cannot_be_written(
     tmp_path: Path, html_server: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
