@@ -142,12 +142,15 @@ def _to_judge(path: Path, found: tuple[FileSeries, ...]) -> tuple[FileSeries, ..
         return memory
     names = ", ".join(s.name for s in found[:12])
     what = f"{len(found)} columns, none of them clearly memory"
+    if memory:
+        what = f"{len(memory)} columns of memory, where at most {MOST_COLUMNS} are judged together"
     raise ConfigError([Problem(str(path), None, "--column", what, f"one of: {names}")])
 
 
 def _question(s: FileSeries, options: AnalyzeOptions) -> SeriesQuestion:
+    y = (options.total or 0.0) - s.y if s.is_free else s.y
     return SeriesQuestion(
-        s.x, s.y, per=s.per, page=s.page, total=options.total, cap=options.cap, limit=options.limit,
+        s.x, y, per=s.per, page=s.page, total=options.total, cap=options.cap, limit=options.limit,
         warmup=options.warmup, name=s.name, unit=s.unit,
     )  # fmt: skip
 
@@ -157,7 +160,11 @@ def _by_work(main: FileSeries, judgement: SeriesJudgement, found: tuple[FileSeri
     if main.per != "hour" or judgement.verdict is Leak.NO_LEAK or judgement.shape is Shape.RESTART:
         return ()
     counts: dict[str, Floats] = {}
+    # a total holds its parts
+    total = any(s.name == "total_tokens" for s in found)
     for s in found:
+        if total and s.name.endswith("_tokens") and s.name != "total_tokens":
+            continue
         axis = axis_of(s.name)
         per = axis.per if axis is not None else ("token" if s.name.endswith("_tokens") else "")
         if per in ("request", "token") and len(s.x) == len(main.x):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from soakd.analysis.series import NVML_PAGE_BYTES
 
 _SUFFIX = re.compile(r"[_\s.(\[]*(bytes|byte|kib|mib|gib|tib|kb|mb|gb|tb|b)[\])]*$", re.IGNORECASE)
-_SIZES = {
+SIZES = {
     "b": 1.0, "byte": 1.0, "bytes": 1.0,
     "kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12,
     "kib": 2.0**10, "mib": 2.0**20, "gib": 2.0**30, "tib": 2.0**40,
@@ -43,10 +43,11 @@ _OTHER = re.compile(
     r"total|util|free|pct|percent|ratio|peak|limit|temp|_ms\b|_s\b|seconds|pcie|rx_|tx_|num_|count|cost|clock|mhz|power",
     re.IGNORECASE,
 )
+_FREE = re.compile(r"free|avail", re.IGNORECASE)
 _LEAST_BYTES = 2.0**20
 _CARD = re.compile(r"vram|fb_|fbusd|nvml|gpu_?mem|memory[._]used|proc_bytes|gpu.*(used|bytes)", re.IGNORECASE)
 _COUNTED = re.compile(r"^(fds?|files|open_files|threads|handles|sockets|connections|blocks)(_total)?$", re.IGNORECASE)
-_HOST_PAGE = 4096.0
+HOST_PAGE = 4096.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,11 +91,11 @@ def unit_of(name: str, typical: float = 0.0) -> Unit:
     scale = _KNOWN_SIZES.get(bare)
     if scale is None:
         match = _SUFFIX.search(plain.split("{")[0].strip())
-        scale = _SIZES[match.group(1).lower()] if match and (match.group(1) != "b" or "[b]" in plain) else None
-    if scale is None and _MEMORY.search(plain) and not _OTHER.search(plain):
+        scale = SIZES[match.group(1).lower()] if match and (match.group(1) != "b" or "[b]" in plain) else None
+    if scale is None and _MEMORY.search(plain) and not _OTHER.search(_FREE.sub("", plain)):
         scale = 1.0 if "bytes" in plain or typical >= _LEAST_BYTES else None
     if scale is not None:
-        return Unit("bytes", scale, NVML_PAGE_BYTES if _CARD.search(plain) else _HOST_PAGE)
+        return Unit("bytes", scale, NVML_PAGE_BYTES if _CARD.search(plain) else HOST_PAGE)
     if _COUNTED.match(bare):
         return Unit(bare, 1.0, 1.0)
     return Unit(bare.replace("_", " ") if len(bare) <= 24 else "", 1.0, 0.0)
@@ -104,3 +105,8 @@ def is_memory(name: str, unit: str) -> bool:
     """Whether a column is one that leaks are looked for in when none was named."""
     held = (unit == "bytes" and bool(_MEMORY.search(name))) or bool(_COUNTED.match(name))
     return held and not _OTHER.search(name.split("{")[0])
+
+
+def is_free(name: str, unit: str) -> bool:
+    """Whether a column says what is left, so that a leak makes it fall."""
+    return unit == "bytes" and bool(_FREE.search(name.split("{")[0]))

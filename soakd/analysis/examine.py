@@ -25,9 +25,11 @@ from soakd.analysis.shape import (
     find_staircase,
     is_bursty,
     is_fast_sawtooth,
+    is_one_sided,
     lifetimes,
     spread_out,
     stairs_stay,
+    without_dips,
 )
 
 SECONDS_PER_HOUR = 3600.0
@@ -87,6 +89,8 @@ def examine(question: SeriesQuestion) -> Examined:
 
 def examine_blocks(question: SeriesQuestion, b: Blocks) -> Examined:
     """The same over blocks already made (``question``'s arrays are not read)."""
+    points = b.readings
+    b = without_dips(b)
     lives = lifetimes(b, question.starts)
     spans = sorted(lives.spans, key=lambda s: b.last_x[s[1] - 1] - b.first_x[s[0]], reverse=True)
     a, z = spans[0] if spans else (0, 0)
@@ -116,7 +120,7 @@ def examine_blocks(question: SeriesQuestion, b: Blocks) -> Examined:
     quantised = tooth is None and growth is not None and is_quantised(growth, page)
     return Examined(
         question=question,
-        points=b.readings,
+        points=points,
         lives=lives,
         blocks=b,
         main=main,
@@ -148,12 +152,10 @@ def _settled_blocks(main: Blocks, page: float) -> tuple[Blocks, tuple[FoundJump,
     """Blocks long enough that bursts do not reach their minima, and the jumps that remain."""
     jumps = find_jumps(main, page)
     b, found = main, jumps
-    while is_bursty(found) and len(b) >= 2 * _FEWEST_COARSE:
+    while (restless := is_bursty(found) or is_one_sided(b.low, found)) and len(b) >= 2 * _FEWEST_COARSE:
         b = b.coarser(2)
         found = find_jumps(b, page)
-        if not is_bursty(found):
-            return b, found
-    return main, () if is_bursty(jumps) else jumps
+    return (main, ()) if restless else (b, found)
 
 
 def _slice(b: Blocks, start: int, end: int) -> Blocks:

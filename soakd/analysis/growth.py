@@ -43,7 +43,8 @@ PROOF_MOVES = 7
 class Growth:
     """Per unit of ``x``. ``ratio`` is how many ``sd`` of evidence; ``p_value`` is for growth at all, ``p_late`` that
     of the last half alone, ``reach`` the half-width of the 98 % interval. ``up``/``down`` count moves of the level,
-    ``bend`` is the curvature over its standard deviation (below zero: it slows down)."""
+    ``bend`` is the curvature over its standard deviation (below zero: it slows down), ``endless`` whether the warm-up
+    is a logarithm, which never ends."""
 
     slope: float
     sd: float
@@ -67,6 +68,7 @@ class Growth:
     still: bool
     bend: float
     plain: bool
+    endless: bool
     x: Floats
     fitted: Floats
 
@@ -206,6 +208,7 @@ def measure_growth(
         still=still,
         bend=_bend(part),
         plain=plain,
+        endless=tau == np.inf and fit.warm >= _CERTAIN,
         x=part.b.x,
         fitted=fit.fitted,
     )

@@ -12,21 +12,28 @@ import io
 import re
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
 import orjson
 
-from soakd.analysis.columns import Axis, Unit, axis_of, is_memory, unit_of
+from soakd.analysis.columns import HOST_PAGE, SIZES, Axis, Unit, axis_of, is_free, is_memory, unit_of
 from soakd.analysis.series import Floats
 from soakd.errors import ConfigError, Problem
 
 MOST_BYTES = 512 * 2**20
+_MOST_CARDS = 64
 _EMPTY = frozenset({"", "nan", "null", "none", "n/a", "[n/a]", "na", "-", "[not supported]", "+inf", "inf", "-inf"})
 _NUMBER = re.compile(r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+_DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
+_UNIT = re.compile(r"[A-Za-z%°/]{1,5}")
 _PLAIN = Unit("", 1.0, 0.0)
+_CARDS = frozenset({
+    "index", "gpu", "gpu_index", "gpu_id", "gpu_uuid", "uuid", "device", "card", "bdf", "pci.bus_id", "gpu_bus_id",
+})  # fmt: skip
+"""Columns that name the card of a row, where the rows of several cards stand below each other (nvidia-smi, dmon)."""
 _TURN_LOG = ("session_id", "turn_id")
 
 
@@ -46,6 +53,10 @@ class FileSeries:
     @property
     def is_memory(self) -> bool:
         return is_memory(self.name, self.unit)
+
+    @property
+    def is_free(self) -> bool:
+        return is_free(self.name, self.unit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +136,8 @@ def _csv_table(path: Path, text: str) -> _Table:
     try:
         for cells in reader:
             if cells and not (len(cells) == 1 and not cells[0].strip()) and not cells[0].startswith("# "):
-                rows.append(tuple(cell.strip() for cell in cells))
+                stripped = (cell.strip() for cell in cells)
+                rows.append(tuple(stripped if delimiter == "," else map(_with_point, stripped)))
                 places.append(first + reader.line_num)
     except csv.Error as e:
         raise _refuse(path, first + reader.line_num, "", str(e), "CSV with one reading a line") from e
@@ -137,6 +149,11 @@ def _csv_table(path: Path, text: str) -> _Table:
             found = f"{len(row)} cells under {len(header)} column names"
             raise _refuse(path, place, "", found, "as many cells as the header has names")
     return _Table(path, header, tuple(rows[1:]), tuple(places[1:]))
+
+
+def _with_point(cell: str) -> str:
+    """Spreadsheets that part columns by semicolons write 8000,5."""
+    return cell.replace(",", ".") if _DECIMAL_COMMA.fullmatch(cell) else cell
 
 
 def _jsonl_table(path: Path, text: str) -> _Table:
@@ -181,9 +198,7 @@ def _turn_log(table: _Table) -> list[FileSeries]:
         groups = sorted({r[card] for r in table.rows}) if card is not None else [None]
         for group in groups:
             chosen = [i for i, r in enumerate(table.rows) if group is None or (card is not None and r[card] == group)]
-            raw = _numbers(table, place, chosen, _PLAIN)
-            unit = unit_of(name, _typical(raw))
-            y = raw * unit.scale
+            y, unit = _measured(table, place, chosen)
             label = name if group is None else f'{name}{{gpu="{group}"}}'
             found.append(_series(label, unit, Axis("turn"), np.arange(1.0, len(chosen) + 1), y))
     return found
@@ -198,14 +213,13 @@ def _columns(table: _Table, column: str | None) -> list[FileSeries]:
             table.path, table.lines[0], table.header[place], "no time that can be read", "a time on each line"
         )
     found = []
-    for i, name in enumerate(table.header):
-        if i == place or not name:
-            continue
-        wanted = name == column
-        if wanted or _numeric(table, i):
-            raw = _numbers(table, i, every, _PLAIN)
-            unit = unit_of(name, _typical(raw))
-            found.append(_series(name, unit, axis, x, raw * unit.scale))
+    for card, rows in _cards(table):
+        for i, name in enumerate(table.header):
+            if i == place or not name or not (name == column or _numeric(table, i)):
+                continue
+            y, unit = _measured(table, i, rows)
+            label = f'{name}{{gpu="{card}"}}' if card else name
+            found.append(_series(label, unit, axis, x[rows], y))
     if not found:
         wanted_text = "a column of numbers beside the first"
         raise _refuse(table.path, table.lines[0], "", "no column of numbers to judge", wanted_text)
@@ -214,10 +228,11 @@ def _columns(table: _Table, column: str | None) -> list[FileSeries]:
 
 def _axis(table: _Table) -> tuple[int, Axis]:
     """The first column that is time or work; its own first column comes before any other."""
-    for i, name in enumerate(table.header):
-        axis = axis_of(name)
-        if axis is not None and (axis.stamp or _numeric(table, i)):
-            return i, axis
+    axes = [(i, axis) for i, name in enumerate(table.header) if (axis := axis_of(name)) is not None]
+    fitting = [(i, axis) for i, axis in axes if axis.stamp or _numeric(table, i)]
+    counting = [(i, axis) for i, axis in fitting if _counts(table, i, axis)]
+    if fitting:
+        return (counting or fitting)[0]
     known = "time_s, t_s, time_ms, hours, an ISO time, requests, tokens or turns"
     raise _refuse(
         table.path,
@@ -228,26 +243,70 @@ def _axis(table: _Table) -> tuple[int, Axis]:
     )
 
 
+def _counts(table: _Table, place: int, axis: Axis) -> bool:
+    """Whether a column of work counts: one that says the same in every row is the label of a run."""
+    return axis.per == "hour" or len(table.rows) < 2 or len({r[place] for r in table.rows}) > 1
+
+
 def _numeric(table: _Table, place: int) -> bool:
     """Whether most of a column's cells that are not empty are numbers (one that is not will be refused by line)."""
     cells = [r[place] for r in table.rows[:1000] if r[place].lower() not in _EMPTY]
-    return bool(cells) and sum(bool(_NUMBER.match(c)) for c in cells) > len(cells) / 2
+    return bool(cells) and sum(_parted(c) is not None for c in cells) > len(cells) / 2
+
+
+def _parted(cell: str) -> tuple[float, str] | None:
+    """A number and the unit behind it (nvidia-smi writes '22107 MiB', percent and watts likewise), or None."""
+    match = _NUMBER.match(cell)
+    if match is None:
+        return None
+    rest = cell[match.end() :].strip()
+    return (float(match.group()), rest.lower()) if not rest or _UNIT.fullmatch(rest) else None
 
 
 def _numbers(table: _Table, place: int, rows: Sequence[int], unit: Unit) -> Floats:
-    values = np.empty(len(rows))
+    values, _ = _cells(table, place, rows)
+    return values * unit.scale
+
+
+def _cells(table: _Table, place: int, rows: Sequence[int]) -> tuple[Floats, list[str]]:
+    """The numbers of a column, NaN where empty, and the unit written behind each."""
+    values, units = np.full(len(rows), np.nan), [""] * len(rows)
     for j, i in enumerate(rows):
         cell = table.rows[i][place]
         if cell.lower() in _EMPTY:
-            values[j] = np.nan
             continue
-        match = _NUMBER.match(cell)
-        rest = cell[match.end() :].strip() if match else cell
-        # nvidia-smi writes '22107 MiB', percent and watts likewise
-        if match is None or (rest and not re.fullmatch(r"[A-Za-z%°/]{1,5}", rest)):
-            raise _refuse(table.path, table.lines[i], table.header[place], repr(cell), "a number")
-        values[j] = float(match.group())
-    return values * unit.scale
+        parts = _parted(cell)
+        if parts is None:
+            hint = " with a decimal point" if _DECIMAL_COMMA.fullmatch(cell) else ""
+            raise _refuse(table.path, table.lines[i], table.header[place], f"found {cell!r}", f"give a number{hint}")
+        values[j], units[j] = parts
+    return values, units
+
+
+def _measured(table: _Table, place: int, rows: Sequence[int]) -> tuple[Floats, Unit]:
+    """A column in its unit. A size behind a number (``3 GiB``) goes before what the header says."""
+    values, units = _cells(table, place, rows)
+    unit = unit_of(table.header[place], _typical(values))
+    sizes = np.array([SIZES.get(u, 0.0) if len(u) > 1 else 0.0 for u in units])
+    if not sizes.any():
+        return values * unit.scale, unit
+    scales = np.where(sizes > 0, sizes, unit.scale)
+    return values * scales, replace(unit, name="bytes", scale=1.0, page=unit.page or HOST_PAGE)
+
+
+def _cards(table: _Table) -> list[tuple[str, list[int]]]:
+    """The rows of each card where those of several stand below each other, else all rows under no name."""
+    every = list(range(len(table.rows)))
+    for place, name in enumerate(table.header):
+        if name.lower().replace(" ", "_") not in _CARDS:
+            continue
+        cells = [r[place] for r in table.rows]
+        names = sorted(set(cells))
+        k = len(names)
+        turns = sum(a == b for a, b in zip(cells, cells[k:], strict=False))
+        if 2 <= k <= _MOST_CARDS and len(cells) >= 3 * k and turns >= 0.9 * (len(cells) - k):
+            return [(n, [i for i in every if cells[i] == n]) for n in names]
+    return [("", every)]
 
 
 def _stamps(table: _Table, place: int) -> Floats:
@@ -320,6 +379,8 @@ def _prometheus(path: Path, text: str) -> list[FileSeries] | None:
 def _series(name: str, unit: Unit, axis: Axis, x: Floats, y: Floats) -> FileSeries:
     known = np.isfinite(x) & np.isfinite(y)
     notes = []
+    if is_free(name, unit.name):
+        notes.append("it says what is free: judged upside down, as what is taken")
     if not known.all():
         notes.append(f"{int((~known).sum())} of {len(known)} readings are unknown and were left out")
     at = x[known]

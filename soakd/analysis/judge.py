@@ -9,7 +9,7 @@ import numpy as np
 
 from soakd.analysis.examine import Examined, examine
 from soakd.analysis.growth import FEWEST_BLOCKS, PROOF_MOVES, sign_probability
-from soakd.analysis.naming import doubt_about, quiet_shape
+from soakd.analysis.naming import doubt_about, endless_rise, late_rise, quiet_shape
 from soakd.analysis.series import (
     Evidence,
     Jump,
@@ -19,6 +19,7 @@ from soakd.analysis.series import (
     SeriesQuestion,
     Shape,
 )
+from soakd.analysis.shape import keeps_pace
 from soakd.analysis.wording import amount, rate, span_text
 
 __all__ = [
@@ -209,12 +210,18 @@ def _on_growth(facts: Examined, alpha: float, s: _Slopes) -> _Answer:
             return _Answer(Leak.LEAK, shape, why, n)
         uneven = s.slope is not None and s.now is not None and abs(s.now - s.slope) > g.reach + _AGAINST * g.now_sd
         lately = f", {rate(g.slope_now, facts)} in the last half," if uneven else ""
-        why = f"it grows by {rate(g.slope, facts)} ({_interval(s, facts)}){lately}{where} and has not stopped{beyond}"
+        goes_on = "has not stopped" if g.slope_now > _AGAINST * g.now_sd else "may go on"
+        why = f"it grows by {rate(g.slope, facts)} ({_interval(s, facts)}){lately}{where} and {goes_on}{beyond}"
         return _Answer(Leak.LEAK, shape, why, n)
+    verdict = _unsettled(facts, s)
     if shape is Shape.FLAT and steady and g.p_value <= alpha:
         shape = Shape.LINEAR
-    verdict = _unsettled(facts, s)
-    return _Answer(verdict, shape, _quiet_why(facts, verdict, shape, s), n)
+    why = _quiet_why(facts, verdict, shape, s)
+    rise = late_rise(facts)
+    if rise and (not q.limit or rise * facts.per_factor > q.limit * g.span / 7):
+        why = f"it rose by {amount(rise, q)} at the very end; {why}"
+        return _Answer(Leak.INCONCLUSIVE, Shape.UNKNOWN if shape is Shape.FLAT else shape, why, n)
+    return _Answer(verdict, shape, why, n)
 
 
 def _unsettled(facts: Examined, s: _Slopes) -> Leak:
@@ -230,17 +237,17 @@ def _unsettled(facts: Examined, s: _Slopes) -> Leak:
         return Leak.INCONCLUSIVE
     if facts.quantised and g.down == 0 and g.up >= 2 and float(np.ptp(facts.used.low)) > q.page:
         return Leak.INCONCLUSIVE
-    return Leak.INCONCLUSIVE if _stairs_open(facts) else Leak.NO_LEAK
+    return Leak.INCONCLUSIVE if _stairs_open(facts) or endless_rise(facts) else Leak.NO_LEAK
 
 
 def _stairs_open(facts: Examined) -> bool:
-    """Pools that jumped in the last third, or a staircase with more than one late jump, may not be done."""
+    """Pools that jumped late, that keep their pace, or a staircase with more than one late jump, may not be done."""
     ups = [j for j in facts.late_jumps if j.size > 0]
     if not ups:
         return False
     start, end = float(facts.used.first_x[0]), float(facts.used.last_x[-1])
     recent = ups[-1].x > end - (end - start) / 4 and len(ups) >= 2
-    return recent or (facts.staircase is not None and facts.staircase.late > 1)
+    return recent or keeps_pace(ups, end) or (facts.staircase is not None and facts.staircase.late > 1)
 
 
 def _quiet_why(facts: Examined, verdict: Leak, shape: Shape, s: _Slopes) -> str:
@@ -252,6 +259,8 @@ def _quiet_why(facts: Examined, verdict: Leak, shape: Shape, s: _Slopes) -> str:
     if ups:
         sizes = ", ".join(amount(j.size, q) for j in ups[:4])
         parts.append(f"{len(ups)} upward {'jump' if len(ups) == 1 else 'jumps'} ({sizes}), not counted as slope")
+    elif endless_rise(facts):
+        parts.append(f"it rose by {amount(endless_rise(facts), q)} in the last half, ever more slowly")
     elif shape is Shape.WARM_UP and not g.still:
         parts.append(f"it grew by {amount(g.slope * g.span, q)}, but no longer does in the last half")
     elif shape is Shape.WARM_UP:

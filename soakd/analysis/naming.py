@@ -8,8 +8,9 @@ from soakd.analysis.blocks import Blocks
 from soakd.analysis.examine import Examined
 from soakd.analysis.growth import WARMED_UP_TAUS
 from soakd.analysis.series import Floats, Shape
-from soakd.analysis.shape import FLOOR, stairs_stay
+from soakd.analysis.shape import FLOOR, keeps_pace, stairs_stay
 
+_FEWEST_FOR_END = 40
 _FEWEST_BESIDE = 3
 """Blocks that a level must last to be the one before or after a step."""
 
@@ -44,7 +45,7 @@ def quiet_shape(facts: Examined) -> Shape:
         return Shape.WARM_UP
     middle = float(facts.used.first_x[0] + facts.used.last_x[-1]) / 2
     if len(ups) >= 3 and stairs_stay(facts.used.low, facts.late_jumps):
-        thinned = sum(j.x > middle for j in ups) <= 1
+        thinned = sum(j.x > middle for j in ups) <= 1 and not keeps_pace(ups, float(facts.used.last_x[-1]))
         return Shape.WARM_UP if thinned else Shape.STAIRCASE
     if facts.late_jumps and _left_a_step(facts):
         return Shape.STEP
@@ -75,3 +76,29 @@ def _left_a_step(facts: Examined) -> bool:
 
 def _without_load(b: Blocks, effect: float | None) -> Floats:
     return b.low if effect is None or b.load is None else b.low - effect * b.load
+
+
+def late_rise(facts: Examined) -> float:
+    """How far all of the last twentieth lies above all that came before the last seventh, beyond noise and jumps; 0
+    where it does not. A leak so young shows in no slope of the whole."""
+    b, g = facts.used, facts.growth
+    if g is None or facts.sawtooth is not None or len(b) < _FEWEST_FOR_END:
+        return 0.0
+    end, span = float(b.last_x[-1]), float(b.last_x[-1] - b.first_x[0])
+    last, before = b.first_x >= end - span / 20, b.first_x < end - span / 7
+    if not before.any():
+        return 0.0
+    level = _without_load(b, g.load_effect)
+    jumped = sum(j.size for j in facts.late_jumps if j.x >= end - span / 6)
+    rise = float(level[last].min() - level[before].max()) - max(jumped, 0.0)
+    quiet = float(np.std(level[before]))
+    return rise if rise > max(3 * facts.question.page, 4 * min(g.noise, quiet)) else 0.0
+
+
+def endless_rise(facts: Examined) -> float:
+    """How far a logarithm, the likeliest curve of this series, still rises over the last half; 0 where it is none."""
+    g = facts.growth
+    if g is None or not g.endless or facts.late_jumps or g.load_effect is not None:
+        return 0.0
+    rise = float(g.fitted[-1] - g.fitted[len(g.fitted) // 2])
+    return rise if rise > max(3 * facts.question.page, 4 * g.noise) else 0.0

@@ -24,6 +24,8 @@ _STEADY_BEFORE = 8
 _STEADY_SHARE = 0.3
 """For so many blocks before its death a process was above this share of its level."""
 
+_RARE = 0.1
+
 FLOOR = 0.1
 """Quantile that stands for the floor of a stretch: bursts above it may reach its middle."""
 
@@ -31,6 +33,8 @@ _JUMP_SIGMAS = 6.0
 _JUMP_PAGES = 3.0
 _JUMP_SHARE = 0.002
 _PASSES = 4
+_PACE = 1.25
+"""A gap this much longer than another is no longer as long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +111,18 @@ def lifetimes(b: Blocks, starts: Sequence[float]) -> Lifetimes:
     bounds = [0, *sorted(c for c in cuts if 0 < c < n), n]
     spans = tuple((a, z) for a, z in pairwise(bounds) if z > a and not dead[a:z].all() and a not in mixed)
     return Lifetimes(spans, bool(dead.any()), declared)
+
+
+def without_dips(b: Blocks) -> Blocks:
+    """Less the single blocks that fall to near nothing between neighbours that did not: a sensor that missed, no death
+    of a process. Where that is common it is how the series is."""
+    if len(b) < _STEADY_BEFORE:
+        return b
+    level = np.minimum(b.low[:-2], b.low[2:])
+    alike = level >= (1 - _DEAD_SHARE) * np.maximum(b.low[:-2], b.low[2:])
+    dips = np.zeros(len(b), dtype=bool)
+    dips[1:-1] = alike & (level > 0) & (b.low[1:-1] <= _DEAD_SHARE * level) & ((b.count[1:-1] > 1) | (b.width == 0.0))
+    return b if not dips.any() or dips.mean() > _RARE else b.part(~dips)
 
 
 def step_scale(b: Blocks, page: float) -> float:
@@ -248,6 +264,15 @@ def is_bursty(jumps: Sequence[FoundJump]) -> bool:
     return len(ups) >= 2 and len(downs) >= 2 and min(sum(ups), sum(downs)) > 0.3 * max(sum(ups), sum(downs))
 
 
+def is_one_sided(low: Floats, jumps: Sequence[FoundJump]) -> bool:
+    """Whether three or more falls were found that the level did not keep. In blocks about as long as what comes and
+    goes only the falls of it may be found (its floor is seen once in two blocks): as steps they would leave a slope."""
+    if sum(j.size < 0 for j in jumps) < 3:
+        return False
+    ended = float(np.median(low[-_REACH:]) - np.median(low[:_REACH]))
+    return abs(ended - sum(j.size for j in jumps)) > 0.5 * sum(abs(j.size) for j in jumps)
+
+
 def is_fast_sawtooth(b: Blocks, page: float) -> bool:
     """Climbs and falls too quick for the blocks: falls much larger than any rise between neighbouring readings."""
     if b.width == 0.0:
@@ -296,6 +321,16 @@ def stairs_stay(low: Floats, jumps: Sequence[FoundJump]) -> bool:
         stairs[j.index :] += j.size
     rise, wanted = (float(np.quantile(y[-quarter:], FLOOR) - np.quantile(y[:quarter], FLOOR)) for y in (low, stairs))
     return rise >= 0.5 * wanted and wanted >= 0.25 * sum(j.size for j in jumps if j.size > 0)
+
+
+def keeps_pace(jumps: Sequence[FoundJump], end: float) -> bool:
+    """Whether three or more upward jumps come as often at the end as at the beginning, the next not being overdue:
+    pools that fill thin out."""
+    at = [j.x for j in jumps if j.size > 0]
+    if len(at) < 3:
+        return False
+    gaps = np.diff(at)
+    return bool(gaps[-1] <= _PACE * gaps[0] and end - at[-1] <= _PACE * float(np.median(gaps)))
 
 
 def spread_out(jumps: Sequence[FoundJump], span: float) -> bool:

@@ -65,7 +65,7 @@ def test_the_error_is_spent_at_half_time(noise: Draw) -> None:
         look = monitor.begin(float(i))
         if look is not None:
             levels[i / 7200] = look.level
-    interim = [share for share, level in levels.items() if level == 0.01]
+    interim = [share for share, level in levels.items() if level == 0.015]
     assert len(interim) == 3
     assert max(interim) == pytest.approx(0.5, abs=0.001)
     assert all(level < 2e-4 for share, level in levels.items() if share < 0.42)
