@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from soakd.analysis.analyze import AnalyzeOptions, analyze_file
 from soakd.analysis.ingest import FileSeries, read_series
+from soakd.analysis.series import Leak
 from soakd.errors import ConfigError, SoakdError
 
 MIB = 2**20
@@ -78,6 +79,65 @@ def test_units_in_the_cells_of_nvidia_smi_are_read(tmp_path: Path) -> None:
     text += "2026/01/01 12:00:01.000, 22109 MiB, 97 %\n"
     found = read_series(written(tmp_path, text), "memory.used [MiB]")[0]
     assert found.y.tolist() == [22107 * MIB, 22109 * MIB]
+
+
+def test_a_size_behind_a_number_goes_before_the_header(tmp_path: Path) -> None:
+    found = only(tmp_path, "time_s,vram_mib\n0,1023 MiB\n1,1.5 GiB\n2,\n3,2048\n")
+    assert found.unit == "bytes"
+    assert found.y[[0, 1, 3]].tolist() == [1023 * MIB, 1536 * MIB, 2048 * MIB]
+
+
+@pytest.mark.parametrize("card", ["index", "gpu", "uuid"])
+def test_cards_below_each_other_are_parted(tmp_path: Path, card: str) -> None:
+    rows = [f"{t},{name},{used} MiB" for t in range(0, 600, 10) for name, used in (("0", 10000), ("1", 12000 + t))]
+    found = read_series(written(tmp_path, f"time_s, {card}, memory.used [MiB]\n" + "\n".join(rows)))
+    mine = [s for s in found if s.name.startswith("memory.used")]
+    assert [s.name for s in mine] == ['memory.used [MiB]{gpu="0"}', 'memory.used [MiB]{gpu="1"}']
+    assert [float(s.y[-1] / MIB) for s in mine] == [10000.0, 12590.0]
+    assert [len(s.x) for s in mine] == [60, 60]
+
+
+def test_a_share_in_percent_named_gpu_parts_nothing(tmp_path: Path) -> None:
+    rows = [f"{t},{(7 * t) % 31 if t % 3 else t % 40},{10000 + t}" for t in range(200)]
+    found = read_series(written(tmp_path, "time_s,gpu,vram_mib\n" + "\n".join(rows)), "vram_mib")
+    assert [len(s.x) for s in found] == [200]
+
+
+@pytest.mark.parametrize("cell", ["10.0.0.1", "7B-instruct", "0x04", "2.11.0+cu130", "3f2a-11"])
+def test_a_column_of_text_that_begins_with_a_digit_is_no_number(tmp_path: Path, cell: str) -> None:
+    rows = "".join(f"{t},{cell},{t}\n" for t in range(9))
+    assert only(tmp_path, "time_s,label,vram_mib\n" + rows).name == "vram_mib"
+
+
+@pytest.mark.parametrize("label", ["run", "batch", "session_id"])
+def test_a_label_that_is_the_same_in_every_row_is_no_axis(tmp_path: Path, label: str) -> None:
+    rows = "".join(f"1,{t},{t}\n" for t in range(9))
+    found = read_series(written(tmp_path, f"{label},time_s,vram_mib\n" + rows), "vram_mib")
+    assert [(s.per, float(s.x[-1])) for s in found] == [("hour", 8.0)]
+
+
+def test_decimal_commas_between_semicolons(tmp_path: Path) -> None:
+    assert only(tmp_path, "time_s;vram_mib\n0;8000,5\n1,5;8001\n").y.tolist() == [8000.5 * MIB, 8001.0 * MIB]
+
+
+@pytest.mark.parametrize("name", ["memory_free_mib", "DCGM_FI_DEV_FB_FREE", "node_memory_MemAvailable_bytes"])
+def test_what_is_free_is_judged_upside_down(tmp_path: Path, name: str) -> None:
+    scale = MIB if name.endswith("bytes") else 1
+    rows = "".join(f"{t},{(20000 - t / 36) * scale:.1f}\n" for t in range(0, 7200, 10))
+    found = analyze_file(written(tmp_path, f"time_s,{name}\n" + rows), AnalyzeOptions(total=32 * 2**30))
+    assert found.judgement.verdict is Leak.LEAK
+    assert found.judgement.slope == pytest.approx(100 * MIB, rel=0.05)
+    assert found.judgement.headroom == pytest.approx(19800 * MIB, rel=0.01)
+    assert "upside down" in found.series.notes[0]
+
+
+def test_a_total_of_tokens_holds_its_parts(tmp_path: Path) -> None:
+    counts = [20 * t + (t % 7) ** 2 * 30 for t in range(720)]
+    work = [sum(counts[: i + 1]) // 100 for i in range(720)]
+    rows = "".join(f"{10 * i},{n},{n},{2 * n},{10000 + n * 0.002:.3f}\n" for i, n in enumerate(work))
+    text = "time_s,prompt_tokens,completion_tokens,total_tokens,rss_mib\n" + rows
+    by = {w.per: w for w in analyze_file(written(tmp_path, text), AnalyzeOptions(column="rss_mib")).by_work}
+    assert by["token"].slope == pytest.approx(1000 * MIB, rel=0.02)
 
 
 def test_gaps_duplicates_order_and_unknowns_are_repaired_and_said(tmp_path: Path) -> None:

@@ -124,6 +124,63 @@ def test_a_jump_at_the_end_of_the_warm_up_is_no_part_of_the_slope(ask: Ask) -> N
     assert found.slope == pytest.approx(450, rel=0.05)
 
 
+TEN = np.arange(720) * 10.0
+
+
+def ask_ten(y: Floats) -> SeriesQuestion:
+    return SeriesQuestion(TEN, np.round(10000.0 + y, 1), page=2.0, total=32768.0, unit="MiB")
+
+
+@pytest.mark.parametrize("half_period", [150, 300, 600, 900])
+def test_what_comes_and_goes_leaves_no_slope(noise: Draw, half_period: int) -> None:
+    swing = 500.0 * ((TEN // half_period + 1) % 2)
+    found = [judge_series(ask_ten(noise(720, s, 4.0, 0.9) + swing)) for s in range(20)]
+    assert Leak.LEAK not in {j.verdict for j in found}
+    assert sum(j.verdict is Leak.NO_LEAK for j in found) >= 15
+
+
+@pytest.mark.parametrize("every", [1800, 1200, 900])
+def test_even_steps_are_not_cleared(every: int) -> None:
+    found = judge_series(ask_ten(256.0 * (TEN // every)))
+    assert (found.verdict, found.shape) == (Leak.INCONCLUSIVE, Shape.STAIRCASE)
+
+
+def test_pools_that_thin_out_are_still_a_warm_up() -> None:
+    y = 256.0 * ((TEN > 700) * 1.0 + (TEN > 1300) + (TEN > 3000))
+    found = judge_series(ask_ten(y))
+    assert (found.verdict, found.shape) == (Leak.NO_LEAK, Shape.WARM_UP)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_leak_that_began_just_now_is_not_called_flat(noise: Draw, seed: int) -> None:
+    found = judge_series(ask_ten(noise(720, seed, 4.0, 0.9) + 1000 * np.maximum(TEN / 3600 - 1.8, 0)))
+    assert found.verdict is not Leak.NO_LEAK
+    assert found.shape is not Shape.FLAT or found.verdict is Leak.INCONCLUSIVE
+
+
+@pytest.mark.parametrize("sigma", [0.0, 4.0])
+def test_growth_like_a_logarithm_is_not_said_to_have_stopped(noise: Draw, sigma: float) -> None:
+    found = judge_series(ask_ten(noise(720, 1, sigma, 0.9) + 500 * np.log1p(TEN / 60)))
+    assert found.verdict is Leak.INCONCLUSIVE
+    assert "ever more slowly" in found.why
+    assert "no longer" not in found.why
+
+
+def test_growth_whose_last_half_does_not_show_it_may_go_on(noise: Draw) -> None:
+    found = [judge_series(ask_ten(noise(720, s, 4.0, 0.9) + 100 * np.minimum(TEN / 3600, 1.5))) for s in range(12)]
+    leaks = [j for j in found if j.verdict is Leak.LEAK]
+    assert leaks
+    assert all("has not stopped" not in j.why for j in leaks if (j.slope_now or 0.0) <= 0)
+
+
+def test_a_sensor_that_missed_is_no_death(noise: Draw) -> None:
+    y = noise(720, 1, 4.0, 0.9) + 60 * TEN / 3600
+    y[[100, 250, 400, 401, 600]] = -10000.0
+    found = judge_series(ask_ten(y))
+    assert (found.verdict, found.shape) == (Leak.LEAK, Shape.LINEAR)
+    assert found.slope == pytest.approx(60, rel=0.15)
+
+
 def test_growth_that_was_not_even_says_so_and_its_interval_holds_the_slope_now(noise: Draw, ask: Ask) -> None:
     found = judge_series(ask(noise(3600, 1, 1.0, 0.0) + 180 * np.maximum(np.arange(3600.0) - 1800, 0) / 3600))
     assert found.verdict is Leak.LEAK
