@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from soakd.analysis.examine import Examined, examine
+from soakd.analysis.exhibits import evidence_of
 from soakd.analysis.growth import FEWEST_BLOCKS, PROOF_MOVES, sign_probability
 from soakd.analysis.naming import doubt_about, endless_rise, late_rise, quiet_shape
 from soakd.analysis.series import (
@@ -214,9 +215,12 @@ def _on_growth(facts: Examined, alpha: float, s: _Slopes) -> _Answer:
         why = f"it grows by {rate(g.slope, facts)} ({_interval(s, facts)}){lately}{where} and {goes_on}{beyond}"
         return _Answer(Leak.LEAK, shape, why, n)
     verdict = _unsettled(facts, s)
-    if shape is Shape.FLAT and steady and g.p_value <= alpha:
+    if shape is Shape.FLAT and steady and g.p_value <= DEFAULT_ALPHA:
         shape = Shape.LINEAR
     why = _quiet_why(facts, verdict, shape, s)
+    if verdict is Leak.NO_LEAK and q.limit and steady and g.p_value <= DEFAULT_ALPHA and not g.slowing:
+        within = f"within the limit of {rate(q.limit / facts.per_factor, facts)}"
+        shape, why = Shape.LINEAR, f"it grows by {rate(g.slope, facts)} ({_interval(s, facts)}), {within}"
     rise = late_rise(facts)
     if rise and (not q.limit or rise * facts.per_factor > q.limit * g.span / 7):
         why = f"it rose by {amount(rise, q)} at the very end; {why}"
@@ -323,7 +327,7 @@ def _with_restart(facts: Examined, answer: _Answer) -> _Answer:
 
 
 def _judgement(facts: Examined, answer: _Answer, s: _Slopes) -> SeriesJudgement:
-    q, g, f = facts.question, facts.growth, facts.per_factor
+    q, f = facts.question, facts.per_factor
     last = float(facts.blocks.last[-1]) if len(facts.blocks) else None
     headroom = q.total - last if q.total is not None and last is not None else None
     growing = answer.verdict is not Leak.NO_LEAK and s.slope is not None and s.slope > 0
@@ -353,45 +357,5 @@ def _judgement(facts: Examined, answer: _Answer, s: _Slopes) -> SeriesJudgement:
         time_to_cap=cap_left / slope / f if cap_left is not None and slope and cap_left > 0 else None,
         name=q.name,
         unit=q.unit,
-        evidence=_evidence(facts) if g is not None else Evidence(jumps=_jumps(facts), segments=_segments(facts)),
-    )
-
-
-def _jumps(facts: Examined) -> tuple[Jump, ...]:
-    return tuple(Jump(j.x, j.size) for j in facts.jumps)
-
-
-def _segments(facts: Examined) -> tuple[Segment, ...]:
-    b = facts.blocks
-    return tuple(
-        Segment(
-            start=float(b.first_x[a]),
-            end=float(b.last_x[z - 1]),
-            points=int(b.count[a:z].sum()),
-            slope=None if slope is None else slope * facts.per_factor,
-        )
-        for (a, z), slope in zip(facts.lives.spans, facts.segment_slopes, strict=True)
-    )
-
-
-def _evidence(facts: Examined) -> Evidence:
-    g, stairs = facts.growth, facts.staircase
-    assert g is not None
-    half = g.span / 2
-    return Evidence(
-        jumps=_jumps(facts),
-        segments=_segments(facts),
-        tau=g.tau,
-        rho=g.rho,
-        noise=g.noise,
-        block=facts.main.width,
-        p_value=facts.p_value,
-        judged_from=float(facts.used.first_x[0]),
-        judged_to=float(facts.used.last_x[-1]),
-        growth=g.slope * g.span,
-        jump_rate=stairs.late / half * facts.per_factor if stairs else None,
-        jumps_due=stairs.due if stairs else None,
-        load_effect=g.load_effect,
-        line_x=tuple(float(v) for v in g.x),
-        line_y=tuple(float(v) for v in g.fitted),
+        evidence=evidence_of(facts),
     )

@@ -3,8 +3,8 @@
 Looks are due after a quarter of the wanted run (two minutes and 60 readings where none is known), then nine times
 while the series doubles, so that their number grows with the logarithm of the length. A LEAK is said when three looks
 in a row find it. Where the length is known the error is spent at half-time: the three looks that end there are held
-to one and a half times the level, those before to its critical value over the square root of the fraction elapsed
-(O'Brien & Fleming), those after to half of it. What that leaves of mistakes is measured in ``bench/detection``.
+to the level itself, those before to its critical value over the square root of the fraction elapsed (O'Brien &
+Fleming), those after to a tenth of it. What that leaves of mistakes is measured in ``bench/detection``.
 """
 
 from __future__ import annotations
@@ -30,9 +30,8 @@ LOOK_GROWTH = 2.0 ** (1.0 / 9.0)
 INTERIM = (0.42, 0.52)
 """Shares of the run between which most of the error is spent: on three looks, the last at half-time."""
 
-_INTERIM_FACTOR, _LATE_FACTOR = 1.5, 0.5
-"""Times the level for the looks that end at half-time, and for those after: what is only found then is judged at the
-end anyway."""
+_LATE_FACTOR = 0.1
+"""Times the level for the looks after half-time: what is only found then is judged at the end anyway."""
 
 CONFIRMATIONS = 3
 """Looks in a row that must find a leak before it is said: neighbours share most of their readings, so that two agree
@@ -192,7 +191,7 @@ class SeriesMonitor:
         share = span / wanted
         if share < INTERIM[0]:
             return normal_tail_at(self._alpha, max(share, 1e-3))
-        return (_INTERIM_FACTOR if share <= INTERIM[1] else _LATE_FACTOR) * self._alpha
+        return self._alpha if share <= INTERIM[1] else _LATE_FACTOR * self._alpha
 
     def settle(self, look: Look, judgement: SeriesJudgement) -> SeriesJudgement:
         """The answer of a look: a leak is said at the third in a row that finds it."""

@@ -133,7 +133,7 @@ def ask_ten(y: Floats) -> SeriesQuestion:
 
 @pytest.mark.parametrize("half_period", [150, 300, 600, 900])
 def test_what_comes_and_goes_leaves_no_slope(noise: Draw, half_period: int) -> None:
-    swing = 500.0 * ((TEN // half_period + 1) % 2)
+    swing: Floats = 500.0 * ((TEN // half_period + 1) % 2)
     found = [judge_series(ask_ten(noise(720, s, 4.0, 0.9) + swing)) for s in range(20)]
     assert Leak.LEAK not in {j.verdict for j in found}
     assert sum(j.verdict is Leak.NO_LEAK for j in found) >= 15
@@ -141,12 +141,12 @@ def test_what_comes_and_goes_leaves_no_slope(noise: Draw, half_period: int) -> N
 
 @pytest.mark.parametrize("every", [1800, 1200, 900])
 def test_even_steps_are_not_cleared(every: int) -> None:
-    found = judge_series(ask_ten(256.0 * (TEN // every)))
+    found = judge_series(ask_ten(256.0 * np.floor(TEN / every)))
     assert (found.verdict, found.shape) == (Leak.INCONCLUSIVE, Shape.STAIRCASE)
 
 
 def test_pools_that_thin_out_are_still_a_warm_up() -> None:
-    y = 256.0 * ((TEN > 700) * 1.0 + (TEN > 1300) + (TEN > 3000))
+    y = 256.0 * np.sum([TEN > at for at in (700, 1300, 3000)], axis=0, dtype=np.float64)
     found = judge_series(ask_ten(y))
     assert (found.verdict, found.shape) == (Leak.NO_LEAK, Shape.WARM_UP)
 
@@ -179,6 +179,13 @@ def test_a_sensor_that_missed_is_no_death(noise: Draw) -> None:
     found = judge_series(ask_ten(y))
     assert (found.verdict, found.shape) == (Leak.LEAK, Shape.LINEAR)
     assert found.slope == pytest.approx(60, rel=0.15)
+
+
+def test_growth_within_the_limit_is_named_and_no_warm_up(noise: Draw) -> None:
+    found = judge_series(replace(ask_ten(noise(720, 3, 1.0, 0.0) + 100 * TEN / 3600), limit=200.0))
+    assert (found.verdict, found.shape) == (Leak.NO_LEAK, Shape.LINEAR)
+    assert "within the limit of 200 MiB/h" in found.why
+    assert "warm" not in found.why
 
 
 def test_growth_that_was_not_even_says_so_and_its_interval_holds_the_slope_now(noise: Draw, ask: Ask) -> None:
