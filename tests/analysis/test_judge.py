@@ -128,12 +128,14 @@ TEN = np.arange(720) * 10.0
 
 
 def ask_ten(y: Floats) -> SeriesQuestion:
-    return SeriesQuestion(TEN, np.round(10000.0 + y, 1), page=2.0, total=32768.0, unit="MiB")
+    return SeriesQuestion(
+        TEN, np.asarray(np.round(10000.0 + y, 1), dtype=np.float64), page=2.0, total=32768.0, unit="MiB"
+    )
 
 
 @pytest.mark.parametrize("half_period", [150, 300, 600, 900])
 def test_what_comes_and_goes_leaves_no_slope(noise: Draw, half_period: int) -> None:
-    swing: Floats = 500.0 * ((TEN // half_period + 1) % 2)
+    swing = np.asarray(500.0 * ((TEN // half_period + 1) % 2), dtype=np.float64)
     found = [judge_series(ask_ten(noise(720, s, 4.0, 0.9) + swing)) for s in range(20)]
     assert Leak.LEAK not in {j.verdict for j in found}
     assert sum(j.verdict is Leak.NO_LEAK for j in found) >= 15
@@ -146,7 +148,7 @@ def test_even_steps_are_not_cleared(every: int) -> None:
 
 
 def test_pools_that_thin_out_are_still_a_warm_up() -> None:
-    y = 256.0 * np.sum([TEN > at for at in (700, 1300, 3000)], axis=0, dtype=np.float64)
+    y = 256.0 * np.searchsorted([700.0, 1300.0, 3000.0], TEN).astype(np.float64)
     found = judge_series(ask_ten(y))
     assert (found.verdict, found.shape) == (Leak.NO_LEAK, Shape.WARM_UP)
 
