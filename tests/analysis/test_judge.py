@@ -124,7 +124,7 @@ def test_a_jump_at_the_end_of_the_warm_up_is_no_part_of_the_slope(ask: Ask) -> N
     assert found.slope == pytest.approx(450, rel=0.05)
 
 
-TEN = np.arange(720) * 10.0
+TEN = np.arange(0.0, 7200.0, 10.0)
 
 
 def ask_ten(y: Floats) -> SeriesQuestion:
