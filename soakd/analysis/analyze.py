@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -125,6 +125,7 @@ def analyze_file(path: Path, options: AnalyzeOptions) -> Analysis:
     """
     found = read_series(path)
     chosen = read_series(path, options.column) if options.column is not None else _to_judge(path, found)
+    chosen = tuple(replace(s, y=(options.total or 0.0) - s.y) if s.is_free else s for s in chosen)
     questions = [_question(s, options) for s in chosen]
     judged = judge_family(questions)
     order = sorted(range(len(judged)), key=lambda i: (_RANK[judged[i].verdict], i))
@@ -148,9 +149,8 @@ def _to_judge(path: Path, found: tuple[FileSeries, ...]) -> tuple[FileSeries, ..
 
 
 def _question(s: FileSeries, options: AnalyzeOptions) -> SeriesQuestion:
-    y = (options.total or 0.0) - s.y if s.is_free else s.y
     return SeriesQuestion(
-        s.x, y, per=s.per, page=s.page, total=options.total, cap=options.cap, limit=options.limit,
+        s.x, s.y, per=s.per, page=s.page, total=options.total, cap=options.cap, limit=options.limit,
         warmup=options.warmup, name=s.name, unit=s.unit,
     )  # fmt: skip
 

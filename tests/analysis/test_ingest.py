@@ -129,6 +129,8 @@ def test_what_is_free_is_judged_upside_down(tmp_path: Path, name: str) -> None:
     assert found.judgement.slope == pytest.approx(100 * MIB, rel=0.05)
     assert found.judgement.headroom == pytest.approx(19800 * MIB, rel=0.01)
     assert "upside down" in found.series.notes[0]
+    # a chart shows what was judged
+    assert float(found.series.y[-1]) == pytest.approx(12966 * MIB, rel=0.001)
 
 
 def test_a_total_of_tokens_holds_its_parts(tmp_path: Path) -> None:
