@@ -97,7 +97,7 @@ class Analysis:
             lines.append("  past the given total already")
         elif j.time_to_exhaustion is not None:
             lines.append(f"  full in {self._span(j.time_to_exhaustion)} at that slope")
-        for w in self.by_work:
+        for w in (w for w in self.by_work if w.per != "hour" and w.low > 0):
             lines.append(f"  {self._amount(w.slope)} per {_spoken(w)} ({100 * w.share:.0f} % of the evidence)")
         lines.append(f"  {j.points} readings, {j.used_points} judged")
         lines.extend(f"  note: {note}" for note in self.series.notes)

@@ -4,7 +4,8 @@ Looks are due after a quarter of the wanted run (two minutes and 60 readings whe
 while the series doubles, so that their number grows with the logarithm of the length. A LEAK is said when three looks
 in a row find it. Where the length is known the error is spent at half-time: the three looks that end there are held
 to the level itself, those before to its critical value over the square root of the fraction elapsed (O'Brien &
-Fleming), those after to a tenth of it. What that leaves of mistakes is measured in ``bench/detection``.
+Fleming), those after to a tenth of it at first and to more towards the end. What that leaves of mistakes is measured in
+``bench/detection``.
 """
 
 from __future__ import annotations
@@ -30,8 +31,9 @@ LOOK_GROWTH = 2.0 ** (1.0 / 9.0)
 INTERIM = (0.42, 0.52)
 """Shares of the run between which most of the error is spent: on three looks, the last at half-time."""
 
-_LATE_FACTOR = 0.1
-"""Times the level for the looks after half-time: what is only found then is judged at the end anyway."""
+_LATE_POWER = 10.0 / 3.0
+"""After half-time a look is held to the level times this power of the fraction elapsed: a tenth at first, and all of it
+at the end."""
 
 CONFIRMATIONS = 3
 """Looks in a row that must find a leak before it is said: neighbours share most of their readings, so that two agree
@@ -191,7 +193,7 @@ class SeriesMonitor:
         share = span / wanted
         if share < INTERIM[0]:
             return normal_tail_at(self._alpha, max(share, 1e-3))
-        return self._alpha if share <= INTERIM[1] else _LATE_FACTOR * self._alpha
+        return self._alpha * (1.0 if share <= INTERIM[1] else float(min(share, 1.0) ** _LATE_POWER))
 
     def settle(self, look: Look, judgement: SeriesJudgement) -> SeriesJudgement:
         """The answer of a look: a leak is said at the third in a row that finds it."""

@@ -42,11 +42,11 @@ DECIDED = 0.9
 
 def work_words(slopes: Sequence[WorkSlope], unit: str) -> str:
     """``126 MiB per 1,000 requests, 6.2 MiB per million tokens; it follows requests rather than time or tokens``.
-    Empty without a count of work."""
+    Empty without a count of work. What may as well be nothing is not said."""
     rates = [
         f"{format_value(s.slope, unit)} per {UNITS.get(s.per, s.per)}"
         for s in sorted(slopes, key=lambda s: list(UNITS).index(s.per) if s.per in UNITS else len(UNITS))
-        if s.per != "hour"
+        if s.per != "hour" and s.low > 0
     ]
     if not rates:
         return ""
