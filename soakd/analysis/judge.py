@@ -236,7 +236,10 @@ def _unsettled(facts: Examined, s: _Slopes) -> Leak:
     if q.limit:
         page_slope = q.page / g.span
         highest = max(s.high, page_slope) * facts.per_factor
-        return Leak.NO_LEAK if highest <= q.limit and not _stairs_open(facts) else Leak.INCONCLUSIVE
+        risen = sum(j.size for j in facts.late_jumps if j.size > 0) / g.span * facts.per_factor
+        slowly = endless_rise(facts) / (g.span / 2) * facts.per_factor
+        open_end = slowly > q.limit or (_stairs_open(facts) and highest + risen > q.limit)
+        return Leak.NO_LEAK if highest <= q.limit and not open_end else Leak.INCONCLUSIVE
     if g.p_value <= _SUGGESTIVE and g.slope * g.span > q.page and g.still:
         return Leak.INCONCLUSIVE
     if facts.quantised and g.down == 0 and g.up >= 2 and float(np.ptp(facts.used.low)) > q.page:

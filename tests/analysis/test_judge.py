@@ -147,6 +147,12 @@ def test_even_steps_are_not_cleared(every: int) -> None:
     assert (found.verdict, found.shape) == (Leak.INCONCLUSIVE, Shape.STAIRCASE)
 
 
+def test_even_steps_that_keep_within_the_limit_are_cleared() -> None:
+    question = ask_ten(16.0 * (TEN // 1800))
+    assert judge_series(replace(question, limit=64.0)).verdict is Leak.NO_LEAK
+    assert judge_series(replace(question, limit=20.0)).verdict is Leak.INCONCLUSIVE
+
+
 def test_pools_that_thin_out_are_still_a_warm_up() -> None:
     y = 256.0 * np.searchsorted([700.0, 1300.0, 3000.0], TEN).astype(np.float64)
     found = judge_series(ask_ten(y))
@@ -162,10 +168,13 @@ def test_a_leak_that_began_just_now_is_not_called_flat(noise: Draw, seed: int) -
 
 @pytest.mark.parametrize("sigma", [0.0, 4.0])
 def test_growth_like_a_logarithm_is_not_said_to_have_stopped(noise: Draw, sigma: float) -> None:
-    found = judge_series(ask_ten(noise(720, 1, sigma, 0.9) + 500 * np.log1p(TEN / 60)))
+    question = ask_ten(noise(720, 1, sigma, 0.9) + 500 * np.log1p(TEN / 60))
+    found = judge_series(question)
     assert found.verdict is Leak.INCONCLUSIVE
     assert "ever more slowly" in found.why
     assert "no longer" not in found.why
+    assert judge_series(replace(question, limit=64.0)).verdict is Leak.INCONCLUSIVE
+    assert judge_series(replace(question, limit=900.0)).verdict is Leak.NO_LEAK
 
 
 def test_growth_whose_last_half_does_not_show_it_may_go_on(noise: Draw) -> None:
