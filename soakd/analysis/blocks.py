@@ -20,7 +20,7 @@ _MOST_SINGLE = 240
 
 _FEWEST_BLOCKS = 120
 _READINGS_A_BLOCK = 8
-_ROBUST_FROM = 8
+ROBUST_FROM = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +143,7 @@ def summarise(x: Floats, y: Floats, load: Floats | None = None, most: int = MOST
     owner = np.repeat(np.arange(len(starts)), count)
     low, high = np.minimum.reduceat(y, starts), np.maximum.reduceat(y, starts)
     second, second_at = _second_lowest(y, owner, low, starts)
-    robust = count >= _ROBUST_FROM
+    robust = count >= ROBUST_FROM
     level_at = np.where(robust, second_at, _first_true(y == low[owner], starts))
     # mean x of the readings, not the block's middle: a block half in a gap stands where its readings are
     return Blocks(
@@ -243,7 +243,7 @@ class BlockBuilder:
             rows = _coarser(rows, width)
         a = np.array(rows)
         count = a[:, 3].astype(np.int64)
-        robust = (count >= _ROBUST_FROM) & np.isfinite(a[:, 5])
+        robust = (count >= ROBUST_FROM) & np.isfinite(a[:, 5])
         load = np.where(robust, a[:, 14], a[:, 13])
         loaded = bool(np.isfinite(load).all())
         return Blocks(

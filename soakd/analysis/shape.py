@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import poisson
 
-from soakd.analysis.blocks import Blocks
+from soakd.analysis.blocks import ROBUST_FROM, Blocks
 from soakd.analysis.series import Floats
 
 _MAD = 1.4826
@@ -25,6 +25,7 @@ _STEADY_SHARE = 0.3
 """For so many blocks before its death a process was above this share of its level."""
 
 _RARE = 0.1
+"""Share of the blocks up to which dips are rare."""
 
 FLOOR = 0.1
 """Quantile that stands for the floor of a stretch: bursts above it may reach its middle."""
@@ -115,13 +116,15 @@ def lifetimes(b: Blocks, starts: Sequence[float]) -> Lifetimes:
 
 def without_dips(b: Blocks) -> Blocks:
     """Less the single blocks that fall to near nothing between neighbours that did not: a sensor that missed, no death
-    of a process. Where that is common it is how the series is."""
+    of a process. Where that is common it is how the series is, and blocks whose level is their second lowest reading
+    saw more than one."""
     if len(b) < _STEADY_BEFORE:
         return b
     level = np.minimum(b.low[:-2], b.low[2:])
     alike = level >= (1 - _DEAD_SHARE) * np.maximum(b.low[:-2], b.low[2:])
     dips = np.zeros(len(b), dtype=bool)
-    dips[1:-1] = alike & (level > 0) & (b.low[1:-1] <= _DEAD_SHARE * level) & ((b.count[1:-1] > 1) | (b.width == 0.0))
+    few = (b.count[1:-1] < ROBUST_FROM) & ((b.count[1:-1] > 1) | (b.width == 0.0))
+    dips[1:-1] = few & alike & (level > 0) & (b.low[1:-1] <= _DEAD_SHARE * level)
     return b if not dips.any() or dips.mean() > _RARE else b.part(~dips)
 
 

@@ -192,6 +192,15 @@ def test_a_sensor_that_missed_is_no_death(noise: Draw) -> None:
     assert found.slope == pytest.approx(60, rel=0.15)
 
 
+def test_three_seconds_of_nothing_at_1_hz_are_a_death(noise: Draw, ask: Ask) -> None:
+    y = noise(7200, 1, 1.0)
+    y[3600:3603] = -20000.0
+    assert judge_series(ask(y)).shape is Shape.RESTART
+    y = noise(7200, 1, 1.0)
+    y[3600] = -20000.0
+    assert judge_series(ask(y)).shape is Shape.FLAT
+
+
 def test_growth_within_the_limit_is_named_and_no_warm_up(noise: Draw) -> None:
     found = judge_series(replace(ask_ten(noise(720, 3, 1.0, 0.0) + 100 * TEN / 3600), limit=200.0))
     assert (found.verdict, found.shape) == (Leak.NO_LEAK, Shape.LINEAR)
