@@ -29,7 +29,6 @@ _EMPTY = frozenset({"", "nan", "null", "none", "n/a", "[n/a]", "na", "-", "[not 
 _NUMBER = re.compile(r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 _DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
 _UNIT = re.compile(r"[A-Za-z%°/]{1,5}")
-_PLAIN = Unit("", 1.0, 0.0)
 _CARDS = frozenset({
     "index", "gpu", "gpu_index", "gpu_id", "gpu_uuid", "uuid", "device", "card", "bdf", "pci.bus_id", "gpu_bus_id",
 })  # fmt: skip
